@@ -1,0 +1,25 @@
+//! The dialects that LLM clients and providers speak, as pure functions over bytes.
+//!
+//! # Layout
+//! - [`sse`]: server-sent events, incrementally: bytes in, whole events out.
+//! - [`chat`]: the one request model and the one event model that every dialect maps to.
+//! - [`error`]: the one error model, and how it looks in each dialect.
+//! - [`dialect`]: which dialect is which, and what each needs on the wire (keepalive, error frame).
+//! - [`openai_chat`], [`anthropic`], [`typed`]: one codec each, parse and render.
+//! - [`openai_responses`], [`openai_completions`]: parsers alone, enough to time a stream that passes through.
+//!
+//! Invariant: no I/O, no clock, no async; nothing here panics on any input.
+#![forbid(unsafe_code)]
+
+pub mod anthropic;
+pub mod chat;
+pub mod dialect;
+pub mod error;
+pub mod openai_chat;
+pub mod openai_completions;
+pub mod openai_responses;
+pub mod sse;
+pub mod typed;
+
+pub use dialect::{Dialect, StreamParser};
+pub use error::{ApiError, ErrorKind};
