@@ -2,14 +2,22 @@
 //!
 //! # Layout
 //! - [`time`]: the clock as a number; nobody here can read it.
+//! - [`failure`]: what went wrong, and how far the request had come.
 //! - [`clocks`]: the six clocks of a request, each apart.
+//! - [`commit`]: when the first byte, and when the first content, may reach the client.
+//! - [`sketch`]: quantiles of latencies in a few hundred bytes, mergeable.
 //!
-//! A machine is driven by `on_<event>(…, now)`, asked by `poll_<thing>()`, and says when it wants to
-//! be woken by `deadline()`.
+//! A machine is driven by `on_<event>(…, now)`, asked by `poll(now)`, and says when it wants to be
+//! woken by `deadline()`.
 //!
 //! Invariant: no I/O, no clock, no randomness, no thread; the compiler holds it (`no_std`).
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 pub mod clocks;
+pub mod commit;
+pub mod failure;
+pub mod sketch;
 pub mod time;
