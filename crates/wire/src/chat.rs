@@ -80,6 +80,17 @@ pub enum Part {
     },
 }
 
+impl Part {
+    /// The text, where it is plain text.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::ToolCall { .. } | Self::ToolResult { .. } => None,
+        }
+    }
+}
+
 /// A function the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
@@ -153,6 +164,8 @@ pub enum Event<'a> {
     End,
     /// A frame that is valid but says nothing this model knows.
     Other,
+    /// A frame that is not JSON where its dialect wants JSON. What to do is for the relay to decide.
+    Malformed,
 }
 
 impl Event<'_> {
@@ -172,9 +185,25 @@ impl Event<'_> {
             | Event::Error(_)
             | Event::Ping
             | Event::End
-            | Event::Other => false,
+            | Event::Other
+            | Event::Malformed => false,
         }
     }
+}
+
+/// What a whole answer (not a stream) says, as far as it can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The provider's id of it.
+    pub id: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// Token counts.
+    pub usage: Usage,
+    /// Why the model stopped.
+    pub stop: Option<StopReason>,
+    /// Whether there is text, reasoning, a tool call or other result in it.
+    pub has_content: bool,
 }
 
 /// A phase of the request's life, as it happens.
@@ -237,6 +266,12 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Whether nothing was reported.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Takes every count that `later` reports and keeps the rest.
     pub fn update(&mut self, later: Self) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);

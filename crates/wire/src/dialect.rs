@@ -1,6 +1,7 @@
 //! Which dialect is which. The one place that dispatches on it; everything else holds a value.
 
-use crate::{ApiError, ErrorKind, chat, sse};
+use crate::chat::{Answer, Event};
+use crate::{ApiError, ErrorKind, sse};
 use crate::{anthropic, openai_chat, openai_completions, openai_responses, typed};
 
 /// How a caller or an upstream talks.
@@ -19,3 +20,157 @@ pub enum Dialect {
     /// firsttoken's own typed events, `/v1/chat`.
     Typed,
 }
+
+impl Dialect {
+    /// What to write, between two events, to a client that waits: a comment, or a ping where the
+    /// dialect has one.
+    #[must_use]
+    pub const fn keepalive(self) -> &'static [u8] {
+        match self {
+            Self::OpenAiChat
+            | Self::OpenAiResponses
+            | Self::OpenAiCompletions
+            | Self::OpenAiOther
+            | Self::Typed => b": keepalive\n\n",
+            Self::Anthropic => anthropic::PING,
+        }
+    }
+
+    /// The HTTP status of a failure of `kind`.
+    #[must_use]
+    pub const fn status(self, kind: ErrorKind) -> u16 {
+        match (kind, self) {
+            (ErrorKind::Overloaded, Self::Anthropic) => 529,
+            _ => kind.status(),
+        }
+    }
+
+    /// The body of an answer that is `error`, as JSON in this dialect's form.
+    #[must_use]
+    pub fn error_body(self, error: &ApiError, request_id: Option<&str>) -> Vec<u8> {
+        let mut body = Vec::with_capacity(256);
+        match self {
+            Self::OpenAiChat | Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther => {
+                openai_chat::write_error(&mut body, error);
+            }
+            Self::Anthropic => anthropic::write_error(&mut body, error, request_id),
+            Self::Typed => {
+                body.extend_from_slice(b"{\"error\":");
+                typed::write_error(&mut body, error, request_id);
+                body.push(b'}');
+            }
+        }
+        body
+    }
+
+    /// One SSE frame: how this dialect says `error` in a stream that already has status 200.
+    /// It is the last frame; no terminal event of a good end may follow.
+    #[must_use]
+    pub fn error_event(self, error: &ApiError, request_id: Option<&str>) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(256);
+        match self {
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther => {
+                frame.extend_from_slice(b"data: ");
+                openai_chat::write_error(&mut frame, error);
+            }
+            Self::OpenAiResponses => {
+                frame.extend_from_slice(b"event: error\ndata: ");
+                openai_responses::write_error(&mut frame, error);
+            }
+            Self::Anthropic => {
+                frame.extend_from_slice(b"event: error\ndata: ");
+                anthropic::write_error(&mut frame, error, request_id);
+            }
+            Self::Typed => {
+                frame.extend_from_slice(b"event: error\ndata: ");
+                typed::write_error(&mut frame, error, request_id);
+            }
+        }
+        frame.extend_from_slice(b"\n\n");
+        frame
+    }
+
+    /// Reads the body of an upstream's error answer. Takes anything, HTML and nothing included.
+    #[must_use]
+    pub fn parse_error_body(self, status: u16, body: &[u8]) -> ApiError {
+        // The dialects' forms do not collide, and a proxy in front of a provider speaks yet
+        // another, so one tolerant reader serves all.
+        crate::error::parse(status, body)
+    }
+
+    /// Reads a whole (not streamed) answer, as far as it goes.
+    #[must_use]
+    pub fn parse_answer(self, body: &[u8]) -> Answer {
+        match self {
+            Self::OpenAiChat | Self::OpenAiCompletions => openai_chat::parse_answer(body),
+            Self::OpenAiResponses => openai_responses::parse_answer(body),
+            Self::OpenAiOther => openai_chat::parse_other(body),
+            Self::Anthropic => anthropic::parse_answer(body),
+            Self::Typed => typed::parse_answer(body),
+        }
+    }
+
+    /// A parser for one stream of this dialect.
+    #[must_use]
+    pub fn parser(self) -> StreamParser {
+        StreamParser(match self {
+            Self::OpenAiChat | Self::OpenAiOther => Inner::OpenAiChat(openai_chat::Parser::default()),
+            Self::OpenAiResponses => Inner::OpenAiResponses(openai_responses::Parser::default()),
+            Self::OpenAiCompletions => Inner::OpenAiCompletions(openai_completions::Parser::default()),
+            Self::Anthropic => Inner::Anthropic(anthropic::Parser::default()),
+            Self::Typed => Inner::Typed,
+        })
+    }
+}
+
+/// Reads the frames of one stream. Its state is a few dozen bytes.
+#[derive(Clone, Debug)]
+pub struct StreamParser(Inner);
+
+#[derive(Clone, Debug)]
+enum Inner {
+    OpenAiChat(openai_chat::Parser),
+    OpenAiResponses(openai_responses::Parser),
+    OpenAiCompletions(openai_completions::Parser),
+    Anthropic(anthropic::Parser),
+    /// Its events name everything they need.
+    Typed,
+}
+
+impl StreamParser {
+    /// Says what `event` says: one or several events. Within one frame the order is start, content,
+    /// usage, stop, then end or error. A comment is a ping; a stray blank line says nothing.
+    pub fn parse<'a>(&mut self, event: &'a sse::Event<'_>, sink: &mut dyn FnMut(Event<'a>)) {
+        if !event.has_data {
+            if event.is_comment() {
+                sink(if event.name.is_some() { Event::Other } else { Event::Ping });
+            }
+            return;
+        }
+        // Some servers keep a stream alive by empty data.
+        if event.data.iter().all(u8::is_ascii_whitespace) {
+            return sink(Event::Ping);
+        }
+        let mut said = false;
+        let mut tell = |event: Event<'a>| {
+            said = true;
+            sink(event);
+        };
+        let read = match &mut self.0 {
+            Inner::OpenAiChat(parser) => parser.parse(event, &mut tell),
+            Inner::OpenAiResponses(parser) => parser.parse(event, &mut tell),
+            Inner::OpenAiCompletions(parser) => parser.parse(event, &mut tell),
+            Inner::Anthropic(parser) => parser.parse(event, &mut tell),
+            Inner::Typed => typed::parse(event, &mut tell),
+        };
+        if read.is_err() {
+            sink(Event::Malformed);
+        } else if !said {
+            sink(Event::Other);
+        }
+    }
+}
+
+/// A frame that is not JSON.
+#[derive(Debug)]
+pub(crate) struct NotJson;

@@ -12,9 +12,12 @@
 #![forbid(unsafe_code)]
 
 pub mod anthropic;
+mod calls;
 pub mod chat;
 pub mod dialect;
 pub mod error;
+mod fields;
+mod json;
 pub mod openai_chat;
 pub mod openai_completions;
 pub mod openai_responses;

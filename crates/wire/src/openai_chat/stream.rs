@@ -1,0 +1,220 @@
+//! The chunks of a stream. Called once per token, so the usual chunk is read without allocating.
+
+use serde::Deserialize;
+
+use super::{UsageFields, stop_reason};
+use crate::chat::Event;
+use crate::dialect::NotJson;
+use crate::json::{Few, Num, Obj, Present, Str, frame};
+use crate::{ApiError, sse};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    id: Str<'a>,
+    #[serde(borrow)]
+    model: Str<'a>,
+    #[serde(borrow)]
+    choices: Few<Choice<'a>>,
+    usage: Obj<UsageFields>,
+    error: Present,
+    #[serde(borrow)]
+    object: Str<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    delta: Obj<Delta<'a>>,
+    #[serde(borrow)]
+    finish_reason: Str<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    content: Str<'a>,
+    #[serde(borrow)]
+    reasoning_content: Str<'a>,
+    #[serde(borrow)]
+    reasoning: Str<'a>,
+    #[serde(borrow)]
+    refusal: Str<'a>,
+    #[serde(borrow)]
+    tool_calls: Few<ToolDelta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolDelta<'a> {
+    index: Num,
+    #[serde(borrow)]
+    id: Str<'a>,
+    #[serde(borrow)]
+    function: Obj<FunctionDelta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FunctionDelta<'a> {
+    #[serde(borrow)]
+    name: Str<'a>,
+    #[serde(borrow)]
+    arguments: Str<'a>,
+}
+
+/// Reads one stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parser {
+    started: bool,
+    tools: Tools,
+}
+
+impl Parser {
+    pub(crate) fn parse<'a>(
+        &mut self,
+        event: &'a sse::Event<'_>,
+        sink: &mut dyn FnMut(Event<'a>),
+    ) -> Result<(), NotJson> {
+        if event.data.trim_ascii() == b"[DONE]" {
+            sink(Event::End);
+            return Ok(());
+        }
+        let chunk: Option<Chunk<'a>> = frame(&event.data)?;
+        let chunk = chunk.unwrap_or_default();
+        // `object: error` is how older vLLM says it, with the message beside.
+        if chunk.error.0 || event.name == Some("error") || chunk.object.0.as_deref() == Some("error") {
+            sink(Event::Error(data_error(event)));
+            return Ok(());
+        }
+        if !self.started {
+            let (id, model) = (chunk.id.0.unwrap_or_default(), chunk.model.0.unwrap_or_default());
+            // Azure's first chunk carries filter results and neither.
+            if !id.is_empty() || !model.is_empty() {
+                self.started = true;
+                sink(Event::Start { id, model });
+            }
+        }
+        let mut stop = None;
+        for choice in chunk.choices {
+            if let Some(delta) = choice.delta.0 {
+                self.delta(delta, sink);
+            }
+            stop = stop.or_else(|| choice.finish_reason.filled());
+        }
+        if let Some(usage) = chunk.usage.0 {
+            sink(Event::Usage(usage.usage()));
+        }
+        if let Some(word) = stop {
+            sink(Event::Stop(stop_reason(&word)));
+        }
+        Ok(())
+    }
+
+    fn delta<'a>(&mut self, delta: Delta<'a>, sink: &mut dyn FnMut(Event<'a>)) {
+        // The same text under both names, where a server is between the two.
+        if let Some(text) = delta.reasoning_content.filled().or_else(|| delta.reasoning.filled()) {
+            sink(Event::Reasoning(text));
+        }
+        if let Some(text) = delta.content.filled() {
+            sink(Event::Text(text));
+        }
+        if let Some(text) = delta.refusal.filled() {
+            sink(Event::Text(text));
+        }
+        for call in delta.tool_calls {
+            let function = call.function.0.unwrap_or_default();
+            let (id, name) = (call.id.filled(), function.name.filled());
+            let (index, starts) = self.tools.place(call.index.0, id.as_deref(), name.is_some());
+            if starts {
+                sink(Event::ToolStart { index, id: id.unwrap_or_default(), name: name.unwrap_or_default() });
+            }
+            if let Some(json) = function.arguments.filled() {
+                sink(Event::ToolArguments { index, json });
+            }
+        }
+    }
+}
+
+/// Which tool call a delta belongs to. OpenAI numbers them from 0; some servers give no number,
+/// or 0 to all of them with an id each, or repeat id and name in every delta.
+#[derive(Clone, Debug, Default)]
+struct Tools {
+    /// Bit per provider's index that began, up to 64.
+    seen: u64,
+    /// Our index for the next call that the provider's index cannot name.
+    next: u32,
+    current: Option<Call>,
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    given: Option<u64>,
+    id_hash: u64,
+    index: u32,
+}
+
+impl Tools {
+    /// Our index, and whether the call begins with this delta.
+    fn place(&mut self, given: Option<u64>, id: Option<&str>, named: bool) -> (u32, bool) {
+        let id_hash = id.map_or(0, hash);
+        let bit =
+            given.and_then(|given| u32::try_from(given).ok()).and_then(|given| 1_u64.checked_shl(given));
+        let seen = bit.is_some_and(|bit| self.seen & bit != 0);
+        if let Some(current) = &self.current {
+            let other_id = id.is_some() && named && current.id_hash != id_hash;
+            if given.is_none() || given == current.given {
+                if !other_id && (seen || bit.is_none()) {
+                    return (current.index, false);
+                }
+            } else if seen {
+                return (given.and_then(|given| u32::try_from(given).ok()).unwrap_or(current.index), false);
+            }
+        }
+        let index = match given.and_then(|given| u32::try_from(given).ok()) {
+            Some(given) if !seen && given >= self.next => given,
+            _ => self.next,
+        };
+        self.next = index.saturating_add(1);
+        self.seen |= bit.unwrap_or(0);
+        self.current = Some(Call { given, id_hash, index });
+        (index, true)
+    }
+}
+
+/// FNV-1a: only to tell the ids of one answer apart.
+fn hash(id: &str) -> u64 {
+    id.bytes()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+/// The error in a frame's data.
+pub(crate) fn data_error(event: &sse::Event<'_>) -> ApiError {
+    crate::error::parse(0, &event.data)
+}
+
+/// Whether this is the extra chunk that `include_usage` brings: usage and no choices. A relay that
+/// asked for it on its own account drops it, and looks at every chunk: hence the cheap test first.
+#[must_use]
+pub fn is_usage_only_chunk(event: &sse::Event<'_>) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Shape {
+        choices: Option<Few<Present>>,
+        usage: Obj<UsageFields>,
+    }
+    // In a JSON string the second quote would be escaped, so this is the key or a whole string.
+    let key = b"\"choices\"";
+    let Some(at) = memchr::memmem::find(&event.data, key) else { return false };
+    let list = event.data[at + key.len()..].trim_ascii_start();
+    let list = list.strip_prefix(b":").unwrap_or(list).trim_ascii_start();
+    let Some(inside) = list.strip_prefix(b"[") else { return false };
+    if !inside.trim_ascii_start().starts_with(b"]") {
+        return false;
+    }
+    let shape: Shape = serde_json::from_slice(&event.data).unwrap_or_default();
+    shape.usage.0.is_some() && shape.choices.is_some_and(|choices| choices.first.is_none())
+}
