@@ -2,11 +2,42 @@
 //!
 //! `raw` is what the TOML may say, `check` turns it into these types and reports every problem at
 //! once with its line and key. Past this module an invalid configuration cannot be written down.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `raw` | reading TOML by hand, each value with its place |
+//! | `env` | `${NAME}` in strings; the configuration without a file |
+//! | `check` | the top level, keys, limits |
+//! | `targets` | upstreams, and the rules that lead to them |
+//! | `policy` | clocks, stream settings, routes |
+//! | `url`, `net`, `proxy` | addresses, networks, the proxy that the environment asks for |
+//! | `resolve` | which rule and which policy a request meets |
+//! | `problems` | what is wrong, where, and what to do |
 
-use std::net::SocketAddr;
+mod check;
+mod env;
+mod net;
+mod policy;
+mod problems;
+mod proxy;
+mod raw;
+mod resolve;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod url;
+
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use firsttoken_wire::Dialect;
+use http::Uri;
+
+pub use self::problems::Problems;
+pub use self::resolve::DEFAULT_ROUTE;
+
+/// Longest name of a key, tenant, upstream or route, in characters.
+pub const NAME_CHARS_MAX: usize = 64;
 
 /// Everything `firsttoken serve` needs to know.
 #[derive(Clone, Debug)]
@@ -35,6 +66,75 @@ pub struct Config {
     pub drain: Duration,
 }
 
+impl Config {
+    /// Reads a configuration file's `text`. `file` is what problems call it; `env` finds environment
+    /// variables, for `${NAME}` in strings and for `HTTPS_PROXY` and `NO_PROXY`.
+    ///
+    /// # Errors
+    /// All that is wrong with it, at once.
+    pub fn from_toml(
+        text: &str,
+        file: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Problems> {
+        check::config(text, file, env)
+    }
+
+    /// The configuration without a file: the providers whose key is in the environment
+    /// (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`), at their official address unless `ANTHROPIC_BASE_URL` or
+    /// `OPENAI_BASE_URL` say otherwise, on loopback. `None` if neither key is set.
+    ///
+    /// # Errors
+    /// What is wrong with those variables.
+    pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Problems> {
+        env::config(env)
+    }
+
+    /// Both dialects at one address that asks for no key, for every model: a simulated provider.
+    #[must_use]
+    pub fn for_upstream(base_url: &Uri) -> Self {
+        let providers = [Provider::OpenAi, Provider::Anthropic];
+        let upstream = |provider: Provider| UpstreamConfig {
+            name: provider.name().to_owned(),
+            provider,
+            base_url: base_url.clone(),
+            auth: Auth::None,
+            proxy: None,
+            h2c: false,
+        };
+        let rule = |upstream| ModelRule { pattern: "*".to_owned(), upstream, rename: None };
+        let mut config = Self::bare();
+        config.models = (0..providers.len()).map(rule).collect();
+        config.upstreams = providers.map(upstream).into();
+        config
+    }
+
+    /// The defaults, with nobody to answer yet.
+    fn bare() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 8080).into(),
+            threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            keys: Vec::new(),
+            trusted_proxies: Vec::new(),
+            cors_origins: Vec::new(),
+            upstreams: Vec::new(),
+            models: Vec::new(),
+            routes: Vec::new(),
+            defaults: Policy::default(),
+            limits: Limits::default(),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Says what is wrong with the name of a key, tenant, upstream or route.
+///
+/// # Errors
+/// What it must be instead.
+pub fn check_name(name: &str) -> Result<(), String> {
+    targets::name_problem(name).map_or(Ok(()), Err)
+}
+
 /// One of our keys: the caller proves that it knows the preimage.
 #[derive(Clone, Debug)]
 pub struct Key {
@@ -56,20 +156,45 @@ pub struct IpNet {
 }
 
 /// A provider, or a server of our own.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct UpstreamConfig {
     /// Its name in logs, metrics and timelines.
     pub name: String,
     /// What it speaks: `openai` (Chat Completions and its siblings) or `anthropic`.
     pub provider: Provider,
-    /// Scheme, authority and path prefix **before** `/v1`, without a trailing slash.
-    pub base_url: http::Uri,
+    /// Scheme, authority and path prefix **before** `/v1`, without a trailing slash. (A [`Uri`] cannot
+    /// say "no path": no prefix is the path `/`. See [`Self::path_prefix`].)
+    pub base_url: Uri,
     /// How it is told who we are.
     pub auth: Auth,
     /// Proxy to tunnel through (from `HTTPS_PROXY` unless said), `None` to dial directly.
-    pub proxy: Option<http::Uri>,
+    pub proxy: Option<Uri>,
     /// Use HTTP/2 without TLS (prior knowledge). With TLS the protocol is negotiated.
     pub h2c: bool,
+}
+
+impl UpstreamConfig {
+    /// What stands before `/v1` in every path sent to it: empty, or such as `/api`.
+    #[must_use]
+    pub fn path_prefix(&self) -> &str {
+        self.base_url.path().trim_end_matches('/')
+    }
+}
+
+impl std::fmt::Debug for UpstreamConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, provider, base_url, auth, proxy, h2c } = self;
+        // A proxy's URL may have a password in it.
+        let proxy = proxy.as_ref().map(|proxy| url::redact(&proxy.to_string()));
+        f.debug_struct("UpstreamConfig")
+            .field("name", name)
+            .field("provider", provider)
+            .field("base_url", base_url)
+            .field("auth", auth)
+            .field("proxy", &proxy)
+            .field("h2c", h2c)
+            .finish()
+    }
 }
 
 /// The family of wire dialects an upstream serves.
@@ -89,6 +214,33 @@ impl Provider {
             Self::OpenAi => Dialect::OpenAiChat,
             Self::Anthropic => Dialect::Anthropic,
         }
+    }
+
+    /// Its name in the configuration, logs and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+        }
+    }
+
+    /// The environment variable in which its users keep their key.
+    #[must_use]
+    pub const fn key_variable(self) -> &'static str {
+        match self {
+            Self::OpenAi => "OPENAI_API_KEY",
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+        }
+    }
+
+    /// Where it is unless said otherwise, in the form of [`UpstreamConfig::base_url`].
+    #[must_use]
+    pub fn official_base_url(self) -> Uri {
+        Uri::from_static(match self {
+            Self::OpenAi => "https://api.openai.com",
+            Self::Anthropic => "https://api.anthropic.com",
+        })
     }
 }
 
@@ -120,7 +272,8 @@ pub struct ModelRule {
     pub pattern: String,
     /// Index into [`Config::upstreams`].
     pub upstream: usize,
-    /// Name to send instead; `None` sends the caller's.
+    /// Name to send instead; `None` sends the caller's. A `*` in it stands for what the `*` of the
+    /// pattern matched.
     pub rename: Option<String>,
 }
 
@@ -152,6 +305,20 @@ pub struct Policy {
     pub inject_usage: bool,
 }
 
+impl Default for Policy {
+    /// The clocks' own defaults; head commit after 15 s, keepalive every 15 s, stall above 1 s, usage
+    /// asked for.
+    fn default() -> Self {
+        Self {
+            clocks: firsttoken_logic::clocks::Limits::default(),
+            head_commit: Duration::from_secs(15),
+            keepalive: Duration::from_secs(15),
+            stall_threshold: Duration::from_secs(1),
+            inject_usage: true,
+        }
+    }
+}
+
 /// Bounds, each with its unit.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -173,4 +340,24 @@ pub struct Limits {
     pub timelines_max: usize,
     /// Largest whole (non-streamed) answer that is read for its usage; larger ones pass unread.
     pub answer_bytes_max: usize,
+}
+
+impl Default for Limits {
+    /// Room for large prompts, little for each stream: with 20,000 connections the streams hold at
+    /// most 5 GiB, most of it in the kernel and only of readers that stall.
+    fn default() -> Self {
+        const KIB: usize = 1024;
+        const MIB: usize = 1024 * KIB;
+        Self {
+            body_bytes_max: 32 * MIB,
+            header_bytes_max: 64 * KIB,
+            event_bytes_max: 128 * KIB,
+            stream_bytes_max: 256 * KIB,
+            request_timeout: Duration::from_secs(30),
+            client_stall: Duration::from_secs(60),
+            connections_max: 20_000,
+            timelines_max: 1_000,
+            answer_bytes_max: 8 * MIB,
+        }
+    }
 }
