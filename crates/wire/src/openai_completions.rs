@@ -18,7 +18,7 @@ struct Chunk<'a> {
     model: Str<'a>,
     #[serde(borrow)]
     choices: Few<Choice<'a>>,
-    usage: Obj<UsageFields>,
+    usage: Obj<Box<UsageFields>>,
     error: Present,
 }
 

@@ -24,9 +24,9 @@ struct Frame<'a> {
     delta: Str<'a>,
     output_index: Num,
     #[serde(borrow)]
-    item: Obj<Item<'a>>,
+    item: Obj<Box<Item<'a>>>,
     #[serde(borrow)]
-    response: Obj<Response<'a>>,
+    response: Obj<Box<Response<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -158,19 +158,19 @@ impl Parser {
                 }
             }
             "response.output_item.added" => {
-                if let Some(item) = frame.item.0.filter(Item::is_call) {
+                if let Some(item) = frame.item.0.map(|item| *item).filter(Item::is_call) {
                     let index = self.calls.begin(frame.output_index.0);
                     let id = item.call_id.filled().or_else(|| item.id.filled()).unwrap_or_default();
                     sink(Event::ToolStart { index, id, name: item.name.0.unwrap_or_default() });
                 }
             }
             "response.created" => {
-                let response = frame.response.0.unwrap_or_default();
+                let response = *frame.response.0.unwrap_or_default();
                 let (id, model) = (response.id.0.unwrap_or_default(), response.model.0.unwrap_or_default());
                 sink(Event::Start { id, model });
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
-                self.end(kind, frame.response.0.unwrap_or_default(), event, sink);
+                self.end(kind, *frame.response.0.unwrap_or_default(), event, sink);
             }
             "error" => sink(Event::Error(data_error(event))),
             _ => {}

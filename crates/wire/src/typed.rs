@@ -208,7 +208,7 @@ struct Frame<'a> {
     #[serde(borrow)]
     reasoning: Str<'a>,
     #[serde(borrow)]
-    tool: Obj<ToolFields<'a>>,
+    tool: Obj<Box<ToolFields<'a>>>,
     #[serde(borrow)]
     phase: Str<'a>,
     elapsed_ms: Num,
@@ -222,7 +222,7 @@ struct Frame<'a> {
     upstream: Str<'a>,
     ttft_ms: Option<f64>,
     overhead_ms: Option<f64>,
-    usage: Obj<UsageFields>,
+    usage: Obj<Box<UsageFields>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -267,7 +267,7 @@ pub(crate) fn parse<'a>(event: &'a sse::Event<'_>, sink: &mut dyn FnMut(Event<'a
         Some("token") => {
             frame.reasoning.filled().map(Event::Reasoning).into_iter().for_each(&mut *sink);
             frame.text.filled().map(Event::Text).into_iter().for_each(&mut *sink);
-            frame.tool.0.map(|tool| parse_tool(tool, sink)).unwrap_or_default();
+            frame.tool.0.map(|tool| parse_tool(*tool, sink)).unwrap_or_default();
         }
         Some("status") => {
             let status = Status { phase: frame.phase.plain(), elapsed_ms: frame.elapsed_ms.0.unwrap_or(0) };

@@ -10,7 +10,8 @@ use crate::json::{Num, Obj, Str, frame};
 use crate::openai_chat::data_error;
 use crate::sse;
 
-/// All fields of all events; each event has its own few of them.
+/// All fields of all events; each event has its own few of them. What is not in a delta is boxed, so
+/// that the frame of a token is small to move.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Frame<'a> {
@@ -20,10 +21,10 @@ struct Frame<'a> {
     #[serde(borrow)]
     delta: Obj<Delta<'a>>,
     #[serde(borrow)]
-    content_block: Obj<Block<'a>>,
+    content_block: Obj<Box<Block<'a>>>,
     #[serde(borrow)]
-    message: Obj<Message<'a>>,
-    usage: Obj<UsageFields>,
+    message: Obj<Box<Message<'a>>>,
+    usage: Obj<Box<UsageFields>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -65,7 +66,7 @@ struct Message<'a> {
     id: Str<'a>,
     #[serde(borrow)]
     model: Str<'a>,
-    usage: Obj<UsageFields>,
+    usage: Obj<Box<UsageFields>>,
 }
 
 /// Reads one stream.
@@ -91,11 +92,11 @@ impl Parser {
             }
             "content_block_start" => {
                 if let Some(block) = frame.content_block.0 {
-                    self.block(block, frame.index.0, sink);
+                    self.block(*block, frame.index.0, sink);
                 }
             }
             "message_start" => {
-                let message = frame.message.0.unwrap_or_default();
+                let message = *frame.message.0.unwrap_or_default();
                 let (id, model) = (message.id.0.unwrap_or_default(), message.model.0.unwrap_or_default());
                 sink(Event::Start { id, model });
                 self.usage(message.usage, sink);
@@ -115,9 +116,9 @@ impl Parser {
         Ok(())
     }
 
-    fn usage<'a>(&mut self, fields: Obj<UsageFields>, sink: &mut dyn FnMut(Event<'a>)) {
+    fn usage<'a>(&mut self, fields: Obj<Box<UsageFields>>, sink: &mut dyn FnMut(Event<'a>)) {
         if let Some(fields) = fields.0 {
-            sink(Event::Usage(self.counts.update(fields)));
+            sink(Event::Usage(self.counts.update(*fields)));
         }
     }
 

@@ -5,9 +5,11 @@ use serde::Deserialize;
 use super::{UsageFields, stop_reason};
 use crate::chat::Event;
 use crate::dialect::NotJson;
-use crate::json::{Few, Num, Obj, Present, Str, frame};
+use crate::json::{Few, List, Num, Obj, Present, Str, frame};
 use crate::{ApiError, sse};
 
+/// What is rare is boxed: a chunk is moved about while it is read, and moving a large one took more
+/// than a quarter of the time.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Chunk<'a> {
@@ -17,10 +19,8 @@ struct Chunk<'a> {
     model: Str<'a>,
     #[serde(borrow)]
     choices: Few<Choice<'a>>,
-    usage: Obj<UsageFields>,
+    usage: Obj<Box<UsageFields>>,
     error: Present,
-    #[serde(borrow)]
-    object: Str<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -44,7 +44,7 @@ struct Delta<'a> {
     #[serde(borrow)]
     refusal: Str<'a>,
     #[serde(borrow)]
-    tool_calls: Few<ToolDelta<'a>>,
+    tool_calls: List<ToolDelta<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -85,8 +85,8 @@ impl Parser {
         }
         let chunk: Option<Chunk<'a>> = frame(&event.data)?;
         let chunk = chunk.unwrap_or_default();
-        // `object: error` is how older vLLM says it, with the message beside.
-        if chunk.error.0 || event.name == Some("error") || chunk.object.0.as_deref() == Some("error") {
+        let silent = chunk.choices.first.is_none() && chunk.usage.0.is_none();
+        if chunk.error.0 || event.name == Some("error") || (silent && is_error_object(&event.data)) {
             sink(Event::Error(data_error(event)));
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Parser {
         if let Some(text) = delta.refusal.filled() {
             sink(Event::Text(text));
         }
-        for call in delta.tool_calls {
+        for call in delta.tool_calls.0 {
             let function = call.function.0.unwrap_or_default();
             let (id, name) = (call.id.filled(), function.name.filled());
             let (index, starts) = self.tools.place(call.index.0, id.as_deref(), name.is_some());
@@ -189,6 +189,18 @@ impl Tools {
 fn hash(id: &str) -> u64 {
     id.bytes()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+/// `"object":"error"` with the message beside it is how older vLLM reports a failure.
+fn is_error_object(data: &[u8]) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Shape<'a> {
+        #[serde(borrow)]
+        object: Str<'a>,
+    }
+    let shape: Shape<'_> = serde_json::from_slice(data).unwrap_or_default();
+    shape.object.0.as_deref() == Some("error")
 }
 
 /// The error in a frame's data.
