@@ -167,9 +167,7 @@ mod tests {
         assert_ne!(new.secret, other.secret);
         let entry = new.toml("an \"odd\" name");
         assert!(!entry.contains(&new.secret));
-        let text = format!(
-            "{entry}\n[[upstreams]]\nname = \"u\"\nprovider = \"openai\"\nauth = \"none\"\n"
-        );
+        let text = format!("{entry}\n[[upstreams]]\nname = \"u\"\nprovider = \"openai\"\nauth = \"none\"\n");
         let config = crate::config::Config::from_toml(&text, "t.toml", &|_| None).unwrap();
         let ring = Keyring::new(&config.keys);
         assert_eq!(&*ring.authenticate(Some(&new.secret)).unwrap().key, "an \"odd\" name");

@@ -28,7 +28,7 @@ const COUNT_MAX: u32 = 1_000_000;
 /// The configuration that `text` describes; see [`Config::from_toml`].
 pub(super) fn config(text: &str, file: &str, env: &Lookup<'_>) -> Result<Config, Problems> {
     let mut report = Report::default();
-    let env_proxy = EnvProxy::read(env, &mut report);
+    let env_proxy = EnvProxy::read(env);
     let config = raw::read(text, env, &mut report, |top| root(top, &env_proxy));
     report.finish(config.unwrap_or_else(Config::bare), file, text)
 }
@@ -40,25 +40,27 @@ fn root(top: &mut Section<'_>, env_proxy: &EnvProxy) -> Config {
     let trusted_proxies = values(top.texts("trusted_proxies", IpNet::parse));
     let cors_origins = cors_origins(top);
     let drain = top.millis("drain_ms", 0).map_or(base.drain, |spot| spot.value);
+    let problems = top.report.count();
     let keys = keys(top);
+    let no_keys = keys.is_empty() && top.report.count() == problems;
     if let Some(listen) = &listen
-        && !listen.value.ip().is_loopback()
-        && !top.has("keys")
+        && let Some(complaint) = exposed(listen.value, !no_keys)
     {
-        let message =
-            format!("`{}` can be reached from other machines, and there are no keys", listen.value);
-        let hint = "`firsttoken key new` makes a key and prints its [[keys]] entry; or listen on 127.0.0.1";
-        top.report.add(&listen.place, Complaint::new(message).hint(hint));
+        top.report.add(&listen.place, complaint);
     }
+    let problems = top.report.count();
     let (names, upstreams): (Vec<_>, Vec<_>) =
         top.sections("upstreams", |section| targets::upstream(section, env_proxy)).into_iter().unzip();
-    top.missing("upstreams", "add `[[upstreams]]` with `name`, `provider` and `api_key`: nobody would answer");
+    if upstreams.is_empty() && top.report.count() == problems {
+        let hint = "add [[upstreams]] with `name`, `provider` and `api_key`";
+        top.report.add(&top.place, Complaint::new("no [[upstreams]]: nobody would answer").hint(hint));
+    }
     targets::unique(&names, "has the same name", &String::new(), top.report);
     let rules = top.sections("models", |section| targets::model(section, &names));
-    let models = if top.has("models") {
-        targets::rules(rules.into_iter().flatten().collect(), &upstreams, top.report)
-    } else {
+    let models = if rules.is_empty() {
         targets::default_rules(upstreams.len(), top.report, &top.place)
+    } else {
+        targets::rules(rules.into_iter().flatten().collect(), &upstreams, top.report)
     };
     let defaults = policy(top, &base.defaults);
     let limits = top.section("limits", limits).unwrap_or(base.limits);
@@ -76,6 +78,13 @@ fn root(top: &mut Section<'_>, env_proxy: &EnvProxy) -> Config {
         limits,
         drain,
     }
+}
+
+/// What is wrong with listening there: only loopback may go without keys.
+pub(super) fn exposed(listen: SocketAddr, keys: bool) -> Option<Complaint> {
+    let message = format!("`{listen}` can be reached from other machines, and there are no keys");
+    let hint = "`firsttoken key new` makes a key and prints its [[keys]] entry; or listen on 127.0.0.1";
+    (!keys && !listen.ip().is_loopback()).then(|| Complaint::new(message).hint(hint))
 }
 
 fn values<T>(spots: Vec<Spot<T>>) -> Vec<T> {
@@ -126,7 +135,8 @@ fn sha256(text: &Text) -> Result<[u8; 32], Complaint> {
     let Some(digits) = digits.filter(|digits| digits.len() == 64) else {
         let complaint = Complaint::new("is not 64 hexadecimal digits");
         return Err(if text.value.starts_with(crate::keys::SECRET_PREFIX) {
-            complaint.hint("this is the key itself; here goes its SHA-256, so that the file gives nothing away")
+            complaint
+                .hint("this is the key itself; here goes its SHA-256, so that the file gives nothing away")
         } else {
             complaint.hint("`firsttoken key new` prints this line")
         });

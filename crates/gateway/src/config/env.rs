@@ -74,11 +74,7 @@ struct Known {
 }
 
 const KNOWN: [Known; 2] = [
-    Known {
-        provider: Provider::Anthropic,
-        base_url: "ANTHROPIC_BASE_URL",
-        models: &["claude-*"],
-    },
+    Known { provider: Provider::Anthropic, base_url: "ANTHROPIC_BASE_URL", models: &["claude-*"] },
     Known {
         provider: Provider::OpenAi,
         base_url: "OPENAI_BASE_URL",
@@ -89,7 +85,7 @@ const KNOWN: [Known; 2] = [
 /// The configuration without a file; see [`Config::from_env`].
 pub(super) fn config(env: &Lookup<'_>) -> Result<Option<Config>, Problems> {
     let mut report = Report::default();
-    let proxy = EnvProxy::read(env, &mut report);
+    let proxy = EnvProxy::read(env);
     let mut config = Config::bare();
     for known in KNOWN {
         let set = |name: &str| env(name).filter(|value| !value.trim().is_empty());
@@ -113,7 +109,7 @@ pub(super) fn config(env: &Lookup<'_>) -> Result<Option<Config>, Problems> {
         config.upstreams.push(UpstreamConfig {
             name: known.provider.name().to_owned(),
             provider: known.provider,
-            proxy: proxy.toward(&base_url),
+            proxy: proxy.toward(&base_url, &mut report),
             base_url,
             auth: Auth::Key(api_key.unwrap_or_default()),
             h2c: false,

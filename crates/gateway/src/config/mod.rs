@@ -72,11 +72,7 @@ impl Config {
     ///
     /// # Errors
     /// All that is wrong with it, at once.
-    pub fn from_toml(
-        text: &str,
-        file: &str,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, Problems> {
+    pub fn from_toml(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
         check::config(text, file, env)
     }
 
@@ -107,6 +103,15 @@ impl Config {
         config.models = (0..providers.len()).map(rule).collect();
         config.upstreams = providers.map(upstream).into();
         config
+    }
+
+    /// Listens elsewhere than the file says, as a flag may ask.
+    ///
+    /// # Errors
+    /// If others could then reach a gateway without keys.
+    pub fn listen_on(mut self, listen: SocketAddr) -> Result<Self, String> {
+        self.listen = listen;
+        check::exposed(listen, !self.keys.is_empty()).map_or(Ok(self), |complaint| Err(complaint.to_string()))
     }
 
     /// The defaults, with nobody to answer yet.

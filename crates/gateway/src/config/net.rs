@@ -45,9 +45,7 @@ impl IpNet {
 fn masked(addr: IpAddr, prefix: u8) -> IpAddr {
     let prefix = u32::from(prefix);
     match addr {
-        IpAddr::V4(v4) => {
-            IpAddr::V4((v4.to_bits() & u32::MAX.checked_shl(32 - prefix).unwrap_or(0)).into())
-        }
+        IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() & u32::MAX.checked_shl(32 - prefix).unwrap_or(0)).into()),
         IpAddr::V6(v6) => {
             IpAddr::V6((v6.to_bits() & u128::MAX.checked_shl(128 - prefix).unwrap_or(0)).into())
         }

@@ -82,33 +82,42 @@ fn below(report: &mut Report, place: &Place, value: Duration, clock: Option<Dura
 /// Reads `[[routes]]`, each of which must be reachable.
 pub(super) fn routes(top: &mut Section<'_>, defaults: &Policy, models: &[ModelRule]) -> Vec<Route> {
     let read = top.sections("routes", |section| {
-        let name = targets::named(section);
-        if name.value == DEFAULT_ROUTE {
-            let complaint = Complaint::new(format!("`{DEFAULT_ROUTE}` is what the timeline calls no route"));
-            section.report.add(&name.place, complaint.hint("choose another name"));
-        }
-        let patterns = section.texts("models", |text| served(text, models));
-        let paths = section.texts("paths", path);
-        let values = |spots: Vec<Spot<String>>| spots.into_iter().map(|spot| spot.value).collect();
-        let policy = policy(section, defaults);
-        let place = section.place.clone();
-        let route =
-            Route { name: name.value.clone(), models: values(patterns), paths: values(paths), policy };
-        (name, Spot { value: route, place })
+        let problems = section.report.count();
+        let (name, route) = route(section, defaults, models);
+        // What a route with a mistake in it would select is a guess.
+        let sound = section.report.count() == problems;
+        (name, (Spot { value: route, place: section.place.clone() }, sound))
     });
     let (names, routes): (Vec<_>, Vec<_>) = read.into_iter().unzip();
     targets::unique(&names, "has the same name", &String::new(), top.report);
-    for (index, route) in routes.iter().enumerate() {
-        let hides = |earlier: &&Spot<Route>| {
+    let sound: Vec<_> = routes.iter().filter(|(_, sound)| *sound).map(|(route, _)| route).collect();
+    for (index, route) in sound.iter().enumerate() {
+        let hides = |earlier: &&&Spot<Route>| {
             covers(&earlier.value.models, &route.value.models)
                 && covers(&earlier.value.paths, &route.value.paths)
         };
-        if let Some(earlier) = routes.iter().take(index).find(hides) {
+        if let Some(earlier) = sound.iter().take(index).find(hides) {
             let message = format!("is never reached: {} applies to all of it first", earlier.place.key());
             top.report.add(&route.place, Complaint::new(message).hint("put it before that route"));
         }
     }
-    routes.into_iter().map(|route| route.value).collect()
+    routes.into_iter().map(|(route, _)| route.value).collect()
+}
+
+fn route(section: &mut Section<'_>, defaults: &Policy, rules: &[ModelRule]) -> (Spot<String>, Route) {
+    let name = targets::named(section);
+    if name.value == DEFAULT_ROUTE {
+        let complaint = Complaint::new(format!("`{DEFAULT_ROUTE}` is what the timeline calls no route"));
+        section.report.add(&name.place, complaint.hint("choose another name"));
+    }
+    let values = |spots: Vec<Spot<String>>| spots.into_iter().map(|spot| spot.value).collect();
+    let route = Route {
+        name: name.value.clone(),
+        models: values(section.texts("models", |text| served(text, rules))),
+        paths: values(section.texts("paths", path)),
+        policy: policy(section, defaults),
+    };
+    (name, route)
 }
 
 /// A pattern of models that some rule serves.
@@ -139,6 +148,5 @@ fn path(text: &Text) -> Result<String, Complaint> {
 /// Whether everything that `later` selects is selected by `earlier`; an empty list selects everything.
 fn covers(earlier: &[String], later: &[String]) -> bool {
     earlier.is_empty()
-        || (!later.is_empty()
-            && later.iter().all(|narrow| earlier.iter().any(|wide| matches(wide, narrow))))
+        || (!later.is_empty() && later.iter().all(|narrow| earlier.iter().any(|wide| matches(wide, narrow))))
 }

@@ -44,10 +44,7 @@ impl fmt::Display for Problems {
             if !problem.key.is_empty() {
                 write!(f, "{}: ", problem.key)?;
             }
-            f.write_str(&problem.complaint.message)?;
-            if let Some(hint) = &problem.complaint.hint {
-                write!(f, "; hint: {hint}")?;
-            }
+            problem.complaint.fmt(f)?;
         }
         Ok(())
     }
@@ -60,6 +57,13 @@ impl std::error::Error for Problems {}
 pub(super) struct Complaint {
     message: String,
     hint: Option<String>,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; hint: {hint}"))
+    }
 }
 
 impl Complaint {
@@ -130,6 +134,11 @@ impl Report {
         self.found.push((place.clone(), complaint));
     }
 
+    /// How many problems there are so far.
+    pub(super) const fn count(&self) -> usize {
+        self.found.len()
+    }
+
     /// The finished `value`, or every problem found in `text`, which came from `source`.
     pub(super) fn finish<T>(mut self, value: T, source: &str, text: &str) -> Result<T, Problems> {
         if self.found.is_empty() {
@@ -174,10 +183,12 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// "did you mean …", or else the whole choice.
-pub(super) fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    nearest(word, candidates.clone()).map_or_else(
-        || format!("one of {}", candidates.into_iter().collect::<Vec<_>>().join(", ")),
+/// "did you mean …" for a key, or else the whole choice.
+pub(super) fn suggest<'a>(key: &str, choice: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    // A forgotten unit is more than a slip of the finger: `total` for `total_ms`.
+    let without_unit = |known: &&str| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('_'));
+    nearest(key, choice.clone()).or_else(|| choice.clone().into_iter().find(without_unit)).map_or_else(
+        || format!("one of {}", choice.clone().into_iter().collect::<Vec<_>>().join(", ")),
         |near| format!("did you mean `{near}`?"),
     )
 }

@@ -7,23 +7,30 @@ use std::borrow::Cow;
 
 use super::problems::nearest;
 use super::targets::MODEL_BYTES_MAX;
-use super::{Config, Policy, Provider};
+use super::{Config, ModelRule, Policy, Provider};
 
 /// Name of the policy that applies where no route does.
 pub const DEFAULT_ROUTE: &str = "default";
 
+/// Where a request for a model goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// Index into [`Config::upstreams`].
+    pub upstream: usize,
+    /// The name to ask that upstream for.
+    pub model: Cow<'a, str>,
+    /// The pattern that matched: a bounded name for metrics.
+    pub rule: &'a str,
+}
+
 impl Config {
-    /// The upstream for a model, as an index into [`Config::upstreams`], and the name to ask it for.
+    /// Where a request for `model` goes.
     ///
     /// First match wins; among the matches one whose upstream speaks `dialect_of` comes first, because
     /// there the bytes pass through untouched. `None` if no rule matches, or the name is longer than any
     /// that a rule can mean.
     #[must_use]
-    pub fn resolve<'a>(
-        &'a self,
-        model: &'a str,
-        dialect_of: Option<Provider>,
-    ) -> Option<(usize, Cow<'a, str>)> {
+    pub fn resolve<'a>(&'a self, model: &'a str, dialect_of: Option<Provider>) -> Option<Target<'a>> {
         if model.len() > MODEL_BYTES_MAX {
             return None;
         }
@@ -37,7 +44,7 @@ impl Config {
                 Cow::Owned(format!("{before}{}{after}", starred(&rule.pattern, model)))
             }
         };
-        Some((rule.upstream, name))
+        Some(Target { upstream: rule.upstream, model: name, rule: &rule.pattern })
     }
 
     /// The model name or pattern that `model` was most likely meant to be, for "did you mean".

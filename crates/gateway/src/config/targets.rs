@@ -51,19 +51,22 @@ pub(super) fn upstream(section: &mut Section<'_>, env_proxy: &EnvProxy) -> (Spot
     let name = named(section);
     section.missing("provider", "`openai` for OpenAI and every server that is compatible, or `anthropic`");
     let provider = section.text("provider", provider).map_or(Provider::OpenAi, |spot| spot.value);
-    let base_url =
-        section.text("base_url", url::base_url).map_or_else(|| provider.official_base_url(), |spot| spot.value);
+    let base_url = section
+        .text("base_url", url::base_url)
+        .map_or_else(|| provider.official_base_url(), |spot| spot.value);
     let auth = auth(section, provider);
     let proxy = match section.text("proxy", url::proxy) {
         Some(given) => given.value,
-        None => env_proxy.toward(&base_url),
+        None => env_proxy.toward(&base_url, section.report),
     };
     let h2c = section.flag("h2c");
     if let Some(Spot { value: true, place }) = &h2c
         && base_url.scheme_str() == Some("https")
     {
         let hint = "leave it out: over TLS the protocol is negotiated";
-        section.report.add(place, Complaint::new("h2c is HTTP/2 without TLS, and base_url is https").hint(hint));
+        section
+            .report
+            .add(place, Complaint::new("h2c is HTTP/2 without TLS, and base_url is https").hint(hint));
     }
     let h2c = h2c.is_some_and(|spot| spot.value);
     let config = UpstreamConfig { name: name.value.clone(), provider, base_url, auth, proxy, h2c };
@@ -175,21 +178,22 @@ fn upstream_index(text: &Text, upstreams: &[Spot<String>]) -> Result<usize, Comp
 
 /// The rules in the order of the file, each of which must be reachable.
 ///
-/// A rule is hidden by an earlier one that matches everything it does, unless their upstreams speak
-/// different dialects: then the caller's dialect decides between them.
+/// A rule is hidden by an earlier one that matches everything it does. Only a second rule for the very
+/// same pattern is reached, when its upstream speaks another dialect: see [`super::Config::resolve`].
 pub(super) fn rules(
     rules: Vec<Spot<ModelRule>>,
     upstreams: &[UpstreamConfig],
     report: &mut Report,
 ) -> Vec<ModelRule> {
     let provider = |rule: &ModelRule| upstreams.get(rule.upstream).map(|upstream| upstream.provider);
-    for (index, rule) in rules.iter().enumerate() {
+    for (index, Spot { value: rule, place }) in rules.iter().enumerate() {
         let hides = |earlier: &&Spot<ModelRule>| {
-            provider(&earlier.value) == provider(&rule.value)
-                && matches(&earlier.value.pattern, &rule.value.pattern)
+            let earlier = &earlier.value;
+            matches(&earlier.pattern, &rule.pattern)
+                && (earlier.pattern != rule.pattern || provider(earlier) == provider(rule))
         };
         if let Some(earlier) = rules.iter().take(index).find(hides) {
-            let (first, hidden) = (&earlier.value.pattern, &rule.value.pattern);
+            let (first, hidden) = (&earlier.value.pattern, &rule.pattern);
             let complaint = if first == hidden {
                 Complaint::new(format!("`{hidden}` has a rule already: {}", earlier.place.key()))
                     .hint("keep one of the two")
@@ -200,7 +204,7 @@ pub(super) fn rules(
                 ))
                 .hint("put it before that rule")
             };
-            report.add(&rule.place, complaint);
+            report.add(place, complaint);
         }
     }
     rules.into_iter().map(|spot| spot.value).collect()

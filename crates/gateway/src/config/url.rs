@@ -22,8 +22,9 @@ pub(super) fn base_url(text: &Text) -> Result<Uri, Complaint> {
     }
     let authority = authority(&uri, &shown)?;
     if authority.as_str().contains('@') {
-        return Err(Complaint::new(format!("`{shown}` has a user name in it"))
-            .hint("take it out and use `api_key`"));
+        return Err(
+            Complaint::new(format!("`{shown}` has a user name in it")).hint("take it out and use `api_key`")
+        );
     }
     let path = uri.path().trim_end_matches('/');
     if let Some(endpoint) = ENDPOINTS.iter().find(|endpoint| path.ends_with(*endpoint)) {
@@ -91,9 +92,8 @@ pub(super) fn origin(text: &Text) -> Result<String, Complaint> {
 fn absolute(text: &Text, example: &str) -> Result<(Uri, Scheme), Complaint> {
     let shown = shown(text);
     let Some((scheme, _)) = text.value.split_once("://") else {
-        return Err(
-            Complaint::new(format!("`{shown}` is not a URL: it has no scheme")).hint(format!("write {example}"))
-        );
+        return Err(Complaint::new(format!("`{shown}` is not a URL: it has no scheme"))
+            .hint(format!("write {example}")));
     };
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "http" => Scheme::HTTP,
