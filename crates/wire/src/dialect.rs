@@ -95,7 +95,11 @@ impl Dialect {
     pub fn parse_error_body(self, status: u16, body: &[u8]) -> ApiError {
         // The dialects' forms do not collide, and a proxy in front of a provider speaks yet
         // another, so one tolerant reader serves all.
-        crate::error::parse(status, body)
+        if self == Self::Typed {
+            crate::error::parse_own(status, body)
+        } else {
+            crate::error::parse(status, body)
+        }
     }
 
     /// Reads a whole (not streamed) answer, as far as it goes.

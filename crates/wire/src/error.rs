@@ -1,7 +1,9 @@
 //! The one error model. Every refusal and failure that a caller can meet is an [`ApiError`];
 //! [`crate::Dialect::error_body`] and [`crate::Dialect::error_event`] say it in the caller's words.
 
-use serde_json::Value;
+mod parse;
+
+pub(crate) use parse::{parse, parse_own};
 
 /// What kind of failure it is: decides the status and the dialect's type string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +83,24 @@ impl ApiError {
 }
 
 impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 14] = [
+        Self::InvalidRequest,
+        Self::Authentication,
+        Self::Permission,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::TooLarge,
+        Self::Conflict,
+        Self::RateLimit,
+        Self::Unavailable,
+        Self::Overloaded,
+        Self::Upstream,
+        Self::Timeout,
+        Self::Cancelled,
+        Self::Internal,
+    ];
+
     /// The HTTP status, where the dialect has no other.
     #[must_use]
     pub const fn status(self) -> u16 {
@@ -142,62 +162,6 @@ impl ErrorKind {
             | Self::Cancelled => false,
         }
     }
-
-    /// The kind that a provider's `type` or `code` names, if it is one that we know.
-    fn of_word(word: &str) -> Option<Self> {
-        Some(match word {
-            "invalid_request_error"
-            | "invalid_request"
-            | "invalid_prompt"
-            | "context_length_exceeded"
-            | "string_above_max_length" => Self::InvalidRequest,
-            "authentication_error" | "authentication" | "invalid_api_key" => Self::Authentication,
-            "permission_error" | "permission" | "permission_denied" | "billing_error" => Self::Permission,
-            "not_found_error" | "not_found" | "model_not_found" => Self::NotFound,
-            "method_not_allowed" => Self::MethodNotAllowed,
-            "request_too_large" | "too_large" => Self::TooLarge,
-            "conflict_error" | "conflict" => Self::Conflict,
-            "rate_limit_error"
-            | "rate_limit"
-            | "rate_limit_exceeded"
-            | "insufficient_quota"
-            | "requests"
-            | "tokens"
-            | "too_many_requests" => Self::RateLimit,
-            "unavailable" | "service_unavailable" => Self::Unavailable,
-            "overloaded_error"
-            | "overloaded"
-            | "server_is_overloaded"
-            | "engine_overloaded"
-            | "slow_down" => Self::Overloaded,
-            "timeout_error" | "timeout" => Self::Timeout,
-            "cancelled" => Self::Cancelled,
-            "api_error" | "server_error" | "internal_server_error" | "InternalServerError" | "upstream" => {
-                Self::Upstream
-            }
-            "internal" => Self::Internal,
-            _ => return None,
-        })
-    }
-
-    /// The kind that a provider's status says.
-    const fn of_status(status: u16) -> Option<Self> {
-        Some(match status {
-            401 => Self::Authentication,
-            402 | 403 => Self::Permission,
-            404 => Self::NotFound,
-            405 => Self::MethodNotAllowed,
-            408 | 504 | 524 => Self::Timeout,
-            409 => Self::Conflict,
-            413 => Self::TooLarge,
-            429 => Self::RateLimit,
-            499 => Self::Cancelled,
-            503 | 529 => Self::Overloaded,
-            400..=498 => Self::InvalidRequest,
-            500..=599 => Self::Upstream,
-            _ => return None,
-        })
-    }
 }
 
 impl ApiError {
@@ -206,93 +170,4 @@ impl ApiError {
     pub fn reason(&self) -> &str {
         self.code.as_deref().unwrap_or_else(|| self.kind.name())
     }
-}
-
-/// Longest message that is taken over from a provider, in characters.
-const MESSAGE_CHARS_MAX: usize = 1_000;
-/// Longest part of an error body that is read. No provider's JSON comes near it; a proxy's page may.
-const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Longest plain-text body that is quoted, in bytes.
-const PLAIN_BYTES_MAX: usize = 300;
-
-/// Reads an error as any provider or proxy may write it: OpenAI's and Anthropic's `error` object,
-/// our own, a bare `message`, FastAPI's `detail`, an `error` string, plain text, HTML, nothing.
-/// `status` is 0 for an error inside a stream.
-pub(crate) fn parse(status: u16, body: &[u8]) -> ApiError {
-    let json: Option<Value> =
-        if body.len() <= BODY_BYTES_MAX { serde_json::from_slice(body).ok() } else { None };
-    let Some(json) = json else {
-        let mut error =
-            ApiError::new(ErrorKind::of_status(status).unwrap_or(ErrorKind::Upstream), sentence(status));
-        if let Some(text) = plain(body) {
-            error.message = format!("{}: {text}", error.message.trim_end_matches('.'));
-        }
-        return error;
-    };
-    // Some wrap the object in a list (Gemini's OpenAI endpoint), some have none and are it.
-    let outer = json.get(0).unwrap_or(&json);
-    let inner = outer.get("error").filter(|inner| inner.is_object()).unwrap_or(outer);
-    let word = |key: &str| match inner.get(key) {
-        Some(Value::String(text)) if !text.is_empty() => Some(bounded(text)),
-        Some(Value::Number(number)) => Some(number.to_string()),
-        _ => None,
-    };
-    let code = word("code");
-    // Our `type` is a kind; OpenAI's and Anthropic's are words of their own. A frame's own type is `error`.
-    let kind_word = word("type").filter(|word| word != "error");
-    let named = [&code, &kind_word].into_iter().flatten().find_map(|word| ErrorKind::of_word(word));
-    let by_status = ErrorKind::of_status(status);
-    let kind = match named {
-        // These two are what providers say of nearly everything; the status knows more.
-        Some(ErrorKind::InvalidRequest | ErrorKind::Upstream) => by_status.or(named),
-        Some(_) => named,
-        None => by_status,
-    };
-    let message =
-        [inner.get("message"), outer.get("error"), outer.get("detail"), outer.get("message"), Some(outer)]
-            .into_iter()
-            .flatten()
-            .find_map(text)
-            .unwrap_or_else(|| sentence(status));
-    ApiError {
-        kind: kind.unwrap_or(ErrorKind::Upstream),
-        message,
-        param: word("param"),
-        code: code.or(kind_word),
-        retry_after_s: inner
-            .get("retry_after_ms")
-            .and_then(Value::as_u64)
-            .and_then(|ms| u32::try_from(ms.div_ceil(1_000)).ok()),
-    }
-}
-
-/// A message: a non-empty string, or the first `msg` of FastAPI's list.
-fn text(value: &Value) -> Option<String> {
-    let text = value.as_str().or_else(|| value.get(0)?.get("msg")?.as_str())?.trim();
-    (!text.is_empty()).then(|| bounded(text))
-}
-
-fn bounded(text: &str) -> String {
-    match text.char_indices().nth(MESSAGE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-fn sentence(status: u16) -> String {
-    if status == 0 || status == 200 {
-        "The provider ended the answer with an error that says nothing more.".to_owned()
-    } else {
-        format!("The provider answered with status {status}.")
-    }
-}
-
-/// A short line of plain text, such as a proxy's own error. Not a page.
-fn plain(body: &[u8]) -> Option<&str> {
-    if body.len() > PLAIN_BYTES_MAX {
-        return None;
-    }
-    let text = str::from_utf8(body).ok()?.trim();
-    let prose = !text.is_empty() && !text.starts_with(['<', '{', '[']) && !text.chars().any(char::is_control);
-    prose.then_some(text)
 }

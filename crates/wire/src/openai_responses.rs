@@ -5,7 +5,7 @@
 //! stream ends with `response.completed`, `.incomplete` or `.failed`, each with the whole answer in it.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::ApiError;
 use crate::calls::Calls;
@@ -208,11 +208,11 @@ impl Parser {
     }
 }
 
-/// The error of an answer that failed: it stands inside the answer.
+/// The error of an answer that failed: it stands inside the answer, which may be long.
 fn failure(event: &sse::Event<'_>) -> ApiError {
-    let frame: serde_json::Value = serde_json::from_slice(&event.data).unwrap_or_default();
-    let response = frame.get("response").map(ToString::to_string).unwrap_or_default();
-    crate::error::parse(0, response.as_bytes())
+    let frame: Value = serde_json::from_slice(&event.data).unwrap_or_default();
+    let error = frame.get("response").and_then(|response| response.get("error")).unwrap_or(&Value::Null);
+    crate::error::parse(0, error.to_string().as_bytes())
 }
 
 /// The data of an `error` event.

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use crate::chat::{Answer, Event, Message, Meta, Part, Request, Role, Status, StopReason, Usage};
 use crate::dialect::NotJson;
+use crate::error::parse_own;
 use crate::fields::{Fields, invalid};
 use crate::json::{Num, Obj, Str, frame, number, string, value};
-use crate::openai_chat::{common, data_error, messages, prune};
+use crate::openai_chat::{common, messages, prune};
 use crate::{ApiError, Dialect, sse};
 
 /// Reads the body of a request: `messages` as in [`crate::openai_chat`] or one `question`, and what
@@ -281,7 +282,7 @@ pub(crate) fn parse<'a>(event: &'a sse::Event<'_>, sink: &mut dyn FnMut(Event<'a
             overhead_ms: frame.overhead_ms,
             usage: frame.usage.0.map(|usage| usage.usage()),
         })),
-        Some("error") => sink(Event::Error(data_error(event))),
+        Some("error") => sink(Event::Error(parse_own(0, &event.data))),
         Some("done") => {
             frame.reason.filled().map(|word| Event::Stop(reason(&word))).into_iter().for_each(&mut *sink);
             sink(Event::End);

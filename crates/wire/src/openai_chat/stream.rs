@@ -165,12 +165,16 @@ impl Tools {
             given.and_then(|given| u32::try_from(given).ok()).and_then(|given| 1_u64.checked_shl(given));
         let seen = bit.is_some_and(|bit| self.seen & bit != 0);
         if let Some(current) = &self.current {
-            let other_id = id.is_some() && named && current.id_hash != id_hash;
-            if given.is_none() || given == current.given {
-                if !other_id && (seen || bit.is_none()) {
-                    return (current.index, false);
-                }
-            } else if seen {
+            let same_id = id.is_some() && current.id_hash == id_hash;
+            let continues = match given {
+                None => same_id || !named,
+                _ if given == current.given => same_id || id.is_none() || !named,
+                Some(_) => false,
+            };
+            if continues {
+                return (current.index, false);
+            }
+            if seen && given != current.given {
                 return (given.and_then(|given| u32::try_from(given).ok()).unwrap_or(current.index), false);
             }
         }
