@@ -34,7 +34,7 @@ use firsttoken_wire::Dialect;
 use http::Uri;
 
 pub use self::problems::Problems;
-pub use self::resolve::DEFAULT_ROUTE;
+pub use self::resolve::{DEFAULT_ROUTE, Target};
 
 /// Longest name of a key, tenant, upstream or route, in characters.
 pub const NAME_CHARS_MAX: usize = 64;

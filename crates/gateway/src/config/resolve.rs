@@ -26,17 +26,18 @@ pub struct Target<'a> {
 impl Config {
     /// Where a request for `model` goes.
     ///
-    /// First match wins; among the matches one whose upstream speaks `dialect_of` comes first, because
-    /// there the bytes pass through untouched. `None` if no rule matches, or the name is longer than any
-    /// that a rule can mean.
+    /// First match wins. A pattern may have a rule for each dialect: then the one whose upstream speaks
+    /// `dialect_of` is taken, because there the bytes pass through untouched. `None` if no rule matches,
+    /// or the name is longer than any that a rule can mean.
     #[must_use]
     pub fn resolve<'a>(&'a self, model: &'a str, dialect_of: Option<Provider>) -> Option<Target<'a>> {
         if model.len() > MODEL_BYTES_MAX {
             return None;
         }
-        let matching = || self.models.iter().filter(|rule| matches(&rule.pattern, model));
+        let first = self.models.iter().find(|rule| matches(&rule.pattern, model))?;
         let speaks = |upstream: usize| self.upstreams.get(upstream).map(|found| found.provider) == dialect_of;
-        let rule = matching().find(|rule| speaks(rule.upstream)).or_else(|| matching().next())?;
+        let same = |rule: &&ModelRule| rule.pattern == first.pattern && speaks(rule.upstream);
+        let rule = self.models.iter().find(same).unwrap_or(first);
         let name = match rule.rename.as_deref().map(|rename| (rename, rename.split_once('*'))) {
             None => Cow::Borrowed(model),
             Some((rename, None)) => Cow::Borrowed(rename),

@@ -43,7 +43,7 @@ fn without_a_file_the_environment_says_who_answers() {
     assert!(from_env(&[("OPENAI_API_KEY", " "), ("OPENAI_BASE_URL", "http://h")]).unwrap().is_none());
     let config = from_env(&[("OPENAI_API_KEY", "sk-o\n"), ("ANTHROPIC_API_KEY", "sk-a")]).unwrap().unwrap();
     let serves = |model| {
-        let upstream = config.upstreams.get(config.resolve(model, None)?.0)?;
+        let upstream = config.upstreams.get(config.resolve(model, None)?.upstream)?;
         Some((upstream.name.as_str(), upstream.base_url.host()?))
     };
     for model in ["gpt-5", "o1", "o3-mini", "o4-mini", "text-embedding-3-small", "chatgpt-4o", "ft:gpt-4o:x"]
@@ -58,7 +58,7 @@ fn without_a_file_the_environment_says_who_answers() {
     let config = from_env(&[("OPENAI_API_KEY", "x"), ("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1/")])
         .unwrap()
         .unwrap();
-    let (upstream, _) = config.resolve("llama", None).unwrap();
+    let upstream = config.resolve("llama", None).unwrap().upstream;
     assert_eq!(config.upstreams.get(upstream).unwrap().base_url, "http://127.0.0.1:8000/");
 }
 

@@ -1,11 +1,9 @@
 //! Upstreams and the rules that lead to them.
 
-use std::borrow::Cow;
-
 use http::Uri;
 
-use super::{UPSTREAM, complains, complains_after_upstream, good, read};
-use crate::config::{Auth, Config, Provider};
+use super::{UPSTREAM, complains, complains_after_upstream, good};
+use crate::config::{Auth, Config, Provider, Target};
 
 #[test]
 fn base_urls_have_one_form() {
@@ -164,7 +162,7 @@ fn models_find_their_upstream() {
          [[models]]\nname = \"*-vision-*\"\nupstream = \"p\"\n\
          [[models]]\nname = \"*\"\nupstream = \"a\"\nupstream_model = \"claude\"\n"
     ));
-    let found = |model| config.resolve(model, None).map(|(upstream, name)| (upstream, name.into_owned()));
+    let found = |model| config.resolve(model, None).map(|found| (found.upstream, found.model.into_owned()));
     assert_eq!(found("gpt-5"), Some((0, "gpt-5".into())));
     assert_eq!(found("fast"), Some((0, "gpt-5".into())));
     assert_eq!(found("local/llama/3"), Some((1, "x/llama/3:q8".into())));
@@ -173,14 +171,14 @@ fn models_find_their_upstream() {
     assert_eq!(found(""), Some((2, "claude".into())));
     assert_eq!(config.resolve(&"x".repeat(1000), None), None);
     // Another dialect changes nothing where the pattern has only one rule.
-    assert_eq!(config.resolve("gpt-5", Some(Provider::Anthropic)).map(|found| found.0), Some(0));
+    assert_eq!(config.resolve("gpt-5", Some(Provider::Anthropic)).map(|found| found.upstream), Some(0));
 }
 
 #[test]
 fn a_pattern_may_have_a_rule_for_each_dialect() {
     let rule = |name: &str, upstream| format!("[[models]]\nname = \"{name}\"\nupstream = \"{upstream}\"\n");
     let config = good(&format!("{THREE}{}{}{}", rule("q-*", "o"), rule("q-*", "a"), rule("*", "p")));
-    let upstream = |model, dialect_of| config.resolve(model, dialect_of).map(|found| found.0);
+    let upstream = |model, dialect_of| config.resolve(model, dialect_of).map(|found| found.upstream);
     assert_eq!(upstream("q-1", None), Some(0));
     assert_eq!(upstream("q-1", Some(Provider::OpenAi)), Some(0));
     assert_eq!(upstream("q-1", Some(Provider::Anthropic)), Some(2));
@@ -206,16 +204,17 @@ fn did_you_mean() {
 #[test]
 fn one_upstream_answers_for_everything() {
     let config = good(UPSTREAM);
-    assert_eq!(config.resolve("anything", Some(Provider::Anthropic)), Some((0, Cow::Borrowed("anything"))));
+    let target = Target { upstream: 0, model: "anything".into(), rule: "*" };
+    assert_eq!(config.resolve("anything", Some(Provider::Anthropic)), Some(target));
     assert_eq!(
         config.upstreams.first().map(|u| u.base_url.clone()),
         Some(Provider::OpenAi.official_base_url())
     );
     let simulated = Config::for_upstream(&Uri::from_static("http://127.0.0.1:9"));
     let provider = |dialect| {
-        let (upstream, name) = simulated.resolve("sim-n5", Some(dialect)).unwrap();
-        assert_eq!(name, "sim-n5");
-        simulated.upstreams.get(upstream).unwrap().provider
+        let found = simulated.resolve("sim-n5", Some(dialect)).unwrap();
+        assert_eq!(found.model, "sim-n5");
+        simulated.upstreams.get(found.upstream).unwrap().provider
     };
     assert_eq!(provider(Provider::OpenAi), Provider::OpenAi);
     assert_eq!(provider(Provider::Anthropic), Provider::Anthropic);

@@ -14,7 +14,7 @@ fn the_example_is_good_and_says_the_defaults() {
     assert_eq!(format!("{:?}", config.defaults), format!("{:?}", Policy::default()));
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", Limits::default()));
     assert_eq!((config.listen, config.drain), (Config::bare().listen, Config::bare().drain));
-    let found = |model| config.resolve(model, None).map(|(upstream, name)| (upstream, name.into_owned()));
+    let found = |model| config.resolve(model, None).map(|found| (found.upstream, found.model.into_owned()));
     assert_eq!(found("fast"), Some((0, "gpt-5-mini-2025-08-07".into())));
     assert_eq!(found("local/llama-3.2"), Some((2, "llama-3.2".into())));
 }
