@@ -96,13 +96,16 @@ fn a_client_that_leaves_is_noticed_in_every_state() -> Outcome {
 fn streams_are_held_read_and_unread() -> Outcome {
     let mock = Mock::start()?;
     let stalled = ["--stalled-receive-buffer-bytes", "4096"];
+    let own = format!("mock={}", mock.child.id());
     for (spec, more) in [("n0,itl500", &[][..]), ("n0", &stalled)] {
-        let counts =
-            mock.client("hold", CHAT, &[&["-c", "50", "--spec", spec, "--ramp", "0.1"], more].concat())?;
-        for count in &counts {
-            assert_eq!((&count["open"], &count["lost"]), (&Value::from(50), &Value::from(0)), "{spec}");
-        }
-        assert_eq!(counts.len(), 2);
+        let watch = ["--mock", mock.authority(), "--memory-of", &own];
+        let args = [&["-c", "50", "--spec", spec, "--ramp", "0.1"], &watch[..], more].concat();
+        let counts = mock.client("hold", CHAT, &args)?;
+        assert_eq!(counts.len(), 1, "stdin ended at once");
+        let count = &counts[0];
+        assert_eq!((&count["open"], &count["lost"]), (&Value::from(50), &Value::from(0)), "{spec}: {count}");
+        assert!(count["mock"]["running"].as_u64() >= Some(50), "{count}");
+        assert!(count["pss_kb"]["mock"].as_u64() > Some(0), "{count}");
     }
     Ok(())
 }

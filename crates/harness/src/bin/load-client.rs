@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use firsttoken_harness::client::{Target, cancel, connecting, hold, load};
 use firsttoken_harness::proc;
-use tokio::io::AsyncReadExt;
+use tokio::io::AsyncBufReadExt;
 
 /// Loads an OpenAI- or Anthropic-compatible endpoint on loopback and times every token.
 #[derive(Parser)]
@@ -37,6 +37,9 @@ enum Mode {
         /// Report the CPU time of a process tree over the window: `NAME=PID`; per token of the first one.
         #[arg(long, value_parser = named_pid)]
         cpu_of: Vec<(String, i32)>,
+        /// The mock behind the target: say how many requests it still has after all clients have left.
+        #[arg(long)]
+        mock: Option<SocketAddr>,
     },
     /// Leave requests at random times and ask the mock when it noticed.
     Cancel {
@@ -61,7 +64,7 @@ enum Mode {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Open streams, say so, and keep them until stdin ends.
+    /// Open streams and keep them until stdin ends; say how it stands at first and for each line there.
     Hold {
         #[command(flatten)]
         target: TargetArgs,
@@ -74,6 +77,12 @@ enum Mode {
         /// Never read, behind a receive buffer of so many bytes.
         #[arg(long)]
         stalled_receive_buffer_bytes: Option<usize>,
+        /// Report the memory of a process tree: `NAME=PID`.
+        #[arg(long, value_parser = named_pid)]
+        memory_of: Vec<(String, i32)>,
+        /// Report what the mock behind the target has written.
+        #[arg(long)]
+        mock: Option<SocketAddr>,
     },
     /// Leave while the gateway dials an upstream whose backlog is full.
     Connecting {
@@ -162,11 +171,19 @@ fn main() -> io::Result<()> {
 async fn run(mode: Mode) -> io::Result<()> {
     let seconds = Duration::from_secs_f64;
     match mode {
-        Mode::Load { target, streams, ramp, warm_up, window, cpu_of } => {
+        Mode::Load { target, streams, ramp, warm_up, window, cpu_of, mock } => {
             let (ramp, warm_up, window) = (seconds(ramp), seconds(warm_up), seconds(window));
             print(
-                &load::run(load::Plan { target: target.target()?, streams, ramp, warm_up, window, cpu_of })
-                    .await?,
+                &load::run(load::Plan {
+                    target: target.target()?,
+                    streams,
+                    ramp,
+                    warm_up,
+                    window,
+                    cpu_of,
+                    mock,
+                })
+                .await?,
             )
         }
         Mode::Cancel { target, mock, state, http2, count, streams, seed } => {
@@ -181,24 +198,30 @@ async fn run(mode: Mode) -> io::Result<()> {
             };
             print(&cancel::run(plan).await?)
         }
-        Mode::Hold { target, streams, ramp, stalled_receive_buffer_bytes } => {
+        Mode::Hold { target, streams, ramp, stalled_receive_buffer_bytes, memory_of, mock } => {
             let plan = hold::Plan {
                 target: target.target()?,
                 streams,
                 ramp: seconds(ramp),
                 stalled_receive_buffer_bytes,
             };
-            let held = hold::open(plan, Duration::from_secs(10)).await;
-            print(&held.count())?;
-            tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
-            print(&held.count())?;
-            held.close().await;
-            Ok(())
+            hold(plan, &hold::Watch { memory_of, mock }).await
         }
         Mode::Connecting { target, trap, count, seed } => {
             print(&connecting::run(connecting::Plan { target: target.target()?, trap, count, seed }).await?)
         }
     }
+}
+
+async fn hold(plan: hold::Plan, watch: &hold::Watch) -> io::Result<()> {
+    let held = hold::open(plan, Duration::from_secs(10)).await;
+    print(&held.count(watch).await?)?;
+    let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+    while lines.next_line().await?.is_some() {
+        print(&held.count(watch).await?)?;
+    }
+    held.close().await;
+    Ok(())
 }
 
 fn print(value: &impl serde::Serialize) -> io::Result<()> {

@@ -2,7 +2,9 @@
 //! all behind a small receive buffer (memory of one whose readers stall).
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use super::Target;
 use super::http1::{Conn, Progress, Reader};
+use super::mock_api::{self, Stats};
+use crate::proc::Tree;
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -26,13 +30,26 @@ pub struct Plan {
     pub stalled_receive_buffer_bytes: Option<usize>,
 }
 
-/// How many there are.
+/// How it stands with them, and with those who serve them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Count {
     /// Have their first byte (or, if never read, have sent their request).
     pub open: usize,
     /// Could not be opened, or have ended since.
     pub lost: usize,
+    /// Memory (PSS) of each process tree that was asked for, kB.
+    pub pss_kb: BTreeMap<String, u64>,
+    /// What the mock says, if it was asked.
+    pub mock: Option<Stats>,
+}
+
+/// Whom to ask about memory and progress.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// Process trees, by any name.
+    pub memory_of: Vec<(String, i32)>,
+    /// The mock behind the target.
+    pub mock: Option<SocketAddr>,
 }
 
 /// Streams that stay open until this is dropped.
@@ -79,9 +96,22 @@ pub async fn open(plan: Plan, patience: Duration) -> Held {
 }
 
 impl Held {
-    /// How many there are now.
-    pub fn count(&self) -> Count {
-        Count { open: self.counts.open.get(), lost: self.counts.lost.get() }
+    /// How it stands now.
+    ///
+    /// # Errors
+    /// When a process does not live or the mock does not answer.
+    pub async fn count(&self, watch: &Watch) -> io::Result<Count> {
+        let pss = |(name, pid): &(String, i32)| Ok((name.clone(), Tree::of(*pid)?.pss_kb()?));
+        let mock = match watch.mock {
+            Some(mock) => Some(mock_api::stats(mock).await?),
+            None => None,
+        };
+        Ok(Count {
+            open: self.counts.open.get(),
+            lost: self.counts.lost.get(),
+            pss_kb: watch.memory_of.iter().map(pss).collect::<io::Result<_>>()?,
+            mock,
+        })
     }
 
     /// Closes them all.

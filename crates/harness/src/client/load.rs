@@ -10,6 +10,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,15 +18,17 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::Target;
 use super::http1::{Conn, Progress, Reader};
+use super::{Target, mock_api};
 use crate::clock::now_ns;
-use crate::proc::{Tree, own_cpu_ns};
+use crate::proc::{Tree, machine_busy_ns, own_cpu_ns};
 use crate::record::{Samples, Summary};
 use crate::stamp::{Scanner, Stamp};
 
 /// Most different errors that a report spells out.
 const ERROR_KINDS_MAX: usize = 16;
+/// How long the mock is given to notice that all have left.
+const SETTLE: Duration = Duration::from_secs(3);
 /// A worker whose connection failed waits so long before it dials again.
 const REDIAL: Duration = Duration::from_millis(20);
 
@@ -44,10 +47,13 @@ pub struct Plan {
     pub window: Duration,
     /// Process trees whose CPU time over the window is reported, by any name.
     pub cpu_of: Vec<(String, i32)>,
+    /// The mock behind the target: its ledger is emptied first, and at the end it is given time to
+    /// notice that all have left.
+    pub mock: Option<SocketAddr>,
 }
 
 /// What came of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Requests in flight.
     pub streams: usize,
@@ -63,6 +69,8 @@ pub struct Report {
     pub added_ttft_us: Option<Summary>,
     /// Added delay of each later token, µs.
     pub token_delay_us: Option<Summary>,
+    /// Token to token as received, µs.
+    pub itl_us: Option<Summary>,
     /// Added by a whole answer, µs.
     pub added_answer_us: Option<Summary>,
     /// Answers per status, whole run.
@@ -71,7 +79,9 @@ pub struct Report {
     pub errors: BTreeMap<String, u64>,
     /// Failures, whole run.
     pub failed: u64,
-    /// CPU time over the window, s, per process tree and of this client.
+    /// Requests that the mock still had after all clients had left and it had had time to notice.
+    pub left_running: u64,
+    /// CPU time over the window, s: of each process tree, of this client, and of the whole machine.
     pub cpu_s: BTreeMap<String, f64>,
     /// CPU time of the first process tree per token, µs.
     pub cpu_us_per_token: Option<f64>,
@@ -89,6 +99,7 @@ struct Recorder {
     reads: u64,
     added_ttft: Samples,
     token_delay: Samples,
+    itl: Samples,
     added_answer: Samples,
     status: BTreeMap<u16, u64>,
     errors: BTreeMap<String, u64>,
@@ -114,6 +125,9 @@ impl Recorder {
 /// # Errors
 /// When a process whose CPU time is wanted does not live through the window.
 pub async fn run(plan: Plan) -> io::Result<Report> {
+    if let Some(mock) = plan.mock {
+        mock_api::reset(mock).await?;
+    }
     let trees: Vec<(String, Tree)> = plan
         .cpu_of
         .iter()
@@ -126,44 +140,63 @@ pub async fn run(plan: Plan) -> io::Result<Report> {
         to_ns: from_ns + nanos(plan.window),
         ..Recorder::default()
     }));
-    let target = Rc::new(plan.target);
+    let mut workers = spawn(&plan, &recorder);
+    sleep_until(start + plan.warm_up).await;
+    let before = Cpu::read(&trees)?;
+    sleep_until(start + plan.warm_up + plan.window).await;
+    let after = Cpu::read(&trees)?;
+    workers.abort_all();
+    while workers.join_next().await.is_some() {}
+    let left_running = match plan.mock {
+        Some(mock) => mock_api::wait_idle(mock, SETTLE).await?,
+        None => 0,
+    };
+    let cpu_s = after.since(&before);
+    let subject_s = plan.cpu_of.first().and_then(|(name, _)| cpu_s.get(name)).copied();
+    let recorder = Rc::into_inner(recorder).ok_or_else(|| io::Error::other("a worker outlived the run"))?;
+    let report = report(recorder.into_inner(), subject_s);
+    Ok(Report { streams: plan.streams, window_s: plan.window.as_secs_f64(), left_running, cpu_s, ..report })
+}
+
+/// Starts the workers, spread over the ramp.
+fn spawn(plan: &Plan, recorder: &Rc<RefCell<Recorder>>) -> JoinSet<()> {
+    let target = Rc::new(plan.target.clone());
     let mut workers = JoinSet::new();
     for i in 0..plan.streams {
-        let (target, recorder) = (Rc::clone(&target), Rc::clone(&recorder));
+        let (target, recorder) = (Rc::clone(&target), Rc::clone(recorder));
         let after = plan.ramp.mul_f64(i as f64 / plan.streams as f64);
         workers.spawn_local(async move {
             sleep(after).await;
             work(&target, &recorder).await;
         });
     }
-    sleep_until(start + plan.warm_up).await;
-    let (cpu_before, own_before) = (cpu_of(&trees)?, own_cpu_ns());
-    sleep_until(start + plan.warm_up + plan.window).await;
-    let (cpu_after, own_after) = (cpu_of(&trees)?, own_cpu_ns());
-    workers.abort_all();
-    while workers.join_next().await.is_some() {}
-    let mut cpu_s: BTreeMap<String, f64> = trees
-        .iter()
-        .zip(cpu_before.iter().zip(&cpu_after))
-        .map(|((name, _), (a, b))| (name.clone(), seconds(b - a)))
-        .collect();
-    let subject_s = plan.cpu_of.first().and_then(|(name, _)| cpu_s.get(name)).copied();
-    cpu_s.insert("client".into(), seconds(own_after - own_before));
-    let recorder = Rc::into_inner(recorder).ok_or_else(|| io::Error::other("a worker outlived the run"))?;
-    Ok(report(recorder.into_inner(), plan.streams, plan.window, cpu_s, subject_s))
+    workers
 }
 
-fn report(
-    mut r: Recorder,
-    streams: usize,
-    window: Duration,
-    cpu_s: BTreeMap<String, f64>,
-    subject_s: Option<f64>,
-) -> Report {
+/// CPU time so far, ns, by name.
+struct Cpu(Vec<(String, u64)>);
+
+impl Cpu {
+    fn read(trees: &[(String, Tree)]) -> io::Result<Self> {
+        let one = |(name, tree): &(String, Tree)| {
+            let ns = tree.cpu_ns().map_err(|e| io::Error::other(format!("CPU time of {name}: {e}")))?;
+            Ok((name.clone(), ns))
+        };
+        let mut all = trees.iter().map(one).collect::<io::Result<Vec<_>>>()?;
+        all.push(("client".into(), own_cpu_ns()));
+        all.push(("machine".into(), machine_busy_ns()?));
+        Ok(Self(all))
+    }
+
+    fn since(self, before: &Self) -> BTreeMap<String, f64> {
+        self.0.into_iter().zip(&before.0).map(|((name, to), (_, from))| (name, seconds(to - from))).collect()
+    }
+}
+
+/// What the recorder knows.
+fn report(mut r: Recorder, subject_s: Option<f64>) -> Report {
     let per = |count: u64| subject_s.filter(|_| count > 0).map(|s| s * 1e6 / count as f64);
     Report {
-        streams,
-        window_s: window.as_secs_f64(),
         requests: r.requests,
         tokens: r.tokens,
         reads: r.reads,
@@ -171,11 +204,12 @@ fn report(
         cpu_us_per_request: per(r.requests),
         added_ttft_us: r.added_ttft.summary(),
         token_delay_us: r.token_delay.summary(),
+        itl_us: r.itl.summary(),
         added_answer_us: r.added_answer.summary(),
         status: r.status,
         errors: r.errors,
         failed: r.failed,
-        cpu_s,
+        ..Report::default()
     }
 }
 
@@ -239,6 +273,7 @@ struct Timing {
     stream: bool,
     sent_ns: u64,
     arrived_ns: u64,
+    last_ns: u64,
     tokens: u64,
     scanner: Scanner,
 }
@@ -247,17 +282,19 @@ impl Timing {
     fn piece(&mut self, ns: u64, piece: &[u8], r: &mut Recorder) {
         let counts = r.counts(ns);
         r.reads += u64::from(counts);
-        let Self { stream, sent_ns, arrived_ns, tokens, scanner } = self;
+        let Self { stream, sent_ns, arrived_ns, last_ns, tokens, scanner } = self;
         scanner.feed(piece, |stamp| match stamp {
             Stamp::Arrived(at) => *arrived_ns = at,
             Stamp::Token(written) => {
                 *tokens += 1;
+                let before_ns = std::mem::replace(last_ns, ns);
                 if !counts {
                     return;
                 }
                 r.tokens += 1;
                 if *tokens > 1 {
                     r.token_delay.add(written, ns);
+                    r.itl.add(before_ns, ns);
                     return;
                 }
                 // On one clock the two legs add up; what the mock itself took drops out.
@@ -271,13 +308,6 @@ impl Timing {
 
 fn leg(from_ns: u64, to_ns: u64) -> i64 {
     to_ns.cast_signed() - from_ns.cast_signed()
-}
-
-fn cpu_of(trees: &[(String, Tree)]) -> io::Result<Vec<u64>> {
-    trees
-        .iter()
-        .map(|(name, tree)| tree.cpu_ns().map_err(|e| io::Error::other(format!("CPU time of {name}: {e}"))))
-        .collect()
 }
 
 fn nanos(d: Duration) -> u64 {

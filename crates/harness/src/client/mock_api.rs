@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::http1::{Conn, Progress, Reader};
@@ -14,7 +14,7 @@ use super::http1::{Conn, Progress, Reader};
 const POLL: Duration = Duration::from_millis(20);
 
 /// Counts of the mock since its last reset.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Stats {
     /// Requests that have not ended.
     pub running: u64,
