@@ -34,7 +34,7 @@ export async function abortedRequest(model) {
   let records = [];
   for (let waited = 0; waited < ABORT_MS_MAX; waited += ABORT_POLL_MS) {
     const stats = await (await fetch(`${env.SIM_URL}/stats`)).json();
-    records = stats.requests.filter((request) => request.model === model);
+    records = stats.records.filter((request) => request.model === model);
     if (records.at(-1)?.ended === "aborted") {
       if (records.length !== 1) throw new Error(`asked more than once: ${JSON.stringify(records)}`);
       return records[0];

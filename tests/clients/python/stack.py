@@ -46,7 +46,7 @@ def fetch(url: str) -> dict:
 def aborted_request(model: str) -> dict:
     """What the provider recorded of the one request for `model`, once it has seen it aborted."""
     for _ in range(int(ABORT_S_MAX / ABORT_POLL_S)):
-        records = [r for r in fetch(f"{SIM}/stats")["requests"] if r["model"] == model]
+        records = [r for r in fetch(f"{SIM}/stats")["records"] if r["model"] == model]
         if records and records[-1]["ended"] == "aborted":
             assert len(records) == 1, f"asked more than once: {records}"
             return records[0]
