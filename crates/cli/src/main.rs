@@ -1,2 +1,72 @@
-//! (being written)
-fn main() {}
+//! One binary: arguments in, a configuration out, and then the crate that does the work.
+//!
+//! The only user of `anyhow`, of the environment, and of the terminal.
+//!
+//! Invariant: nothing is decided here that a test would want to ask about.
+
+mod chat;
+mod key;
+mod serve;
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Makes LLM applications fast, from GPU to glass, and proves it.
+#[derive(Parser)]
+#[command(name = "firsttoken", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start the gateway.
+    Serve(serve::Arguments),
+    /// Ask a question and watch the answer stream.
+    Chat(chat::Arguments),
+    /// Start a simulated provider: scripted answers, latencies and faults.
+    Sim(sim::Arguments),
+    /// Make keys for callers of the gateway.
+    Key(key::Arguments),
+    /// Check a configuration file; report all problems at once.
+    CheckConfig {
+        /// The file.
+        #[arg(default_value = "firsttoken.toml")]
+        file: std::path::PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().verb {
+        Verb::Serve(arguments) => serve::run(&arguments),
+        Verb::Chat(arguments) => return chat::run(&arguments),
+        Verb::Sim(arguments) => sim::run(&arguments),
+        Verb::Key(arguments) => key::run(&arguments),
+        Verb::CheckConfig { file } => serve::check(&file),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says on standard error what went wrong.
+#[expect(clippy::print_stderr, reason = "the terminal is whom this talks to")]
+fn complain(message: &str) {
+    eprintln!("error: {message}");
+}
+
+/// Says something on standard output.
+#[expect(clippy::print_stdout, reason = "the terminal is whom this talks to")]
+fn say(message: &str) {
+    println!("{message}");
+}

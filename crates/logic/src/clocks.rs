@@ -37,7 +37,14 @@ impl Default for Limits {
     /// Product defaults: 5, 60, 120, 60, 60 and 600 seconds.
     fn default() -> Self {
         let s = |n| Some(Duration::from_secs(n));
-        Self { connect: s(5), headers: s(60), first_content: s(120), stall: s(60), idle: s(60), total: s(600) }
+        Self {
+            connect: s(5),
+            headers: s(60),
+            first_content: s(120),
+            stall: s(60),
+            idle: s(60),
+            total: s(600),
+        }
     }
 }
 
@@ -205,8 +212,14 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_off_never_expires() {
-        let limits =
-            Limits { connect: None, headers: None, first_content: None, stall: None, idle: None, total: None };
+        let limits = Limits {
+            connect: None,
+            headers: None,
+            first_content: None,
+            stall: None,
+            idle: None,
+            total: None,
+        };
         let mut c = Clocks::new(limits, at(0));
         c.on_sent(at(0));
         c.on_head(at(0));

@@ -22,15 +22,6 @@ pub enum Stage {
     Content,
 }
 
-/// What is due now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// The head has been held back for as long as it may: send it, with a keepalive.
-    CommitHead,
-    /// The client has heard nothing for a while: say that we are alive.
-    Keepalive,
-}
-
 /// Tracks one response.
 #[derive(Clone, Debug)]
 pub struct Commit {
@@ -60,16 +51,14 @@ impl Commit {
         self.stage
     }
 
-    /// What has to happen by `now`. The caller writes it and reports that by [`Self::on_write`].
+    /// Whether the client has to hear something by `now`: the head that was held back for as long as it
+    /// may, or that we are alive. The caller writes it and reports that by [`Self::on_write`].
     #[must_use]
-    pub fn poll(&self, now: Instant) -> Option<Due> {
-        (self.deadline() <= now).then_some(match self.stage {
-            Stage::Held => Due::CommitHead,
-            Stage::Head | Stage::Content => Due::Keepalive,
-        })
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.deadline() <= now
     }
 
-    /// When [`Self::poll`] has something to say.
+    /// When [`Self::is_due`] turns true.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         match self.stage {
@@ -91,11 +80,11 @@ mod tests {
     #[test]
     fn a_held_head_is_committed_after_its_time() {
         let mut c = Commit::new(at(0), S15, S15);
-        assert_eq!((c.stage(), c.poll(at(14))), (Stage::Held, None));
-        assert_eq!(c.poll(at(15)), Some(Due::CommitHead));
+        assert_eq!((c.stage(), c.is_due(at(14))), (Stage::Held, false));
+        assert!(c.is_due(at(15)));
         c.on_write(at(15), false);
-        assert_eq!((c.stage(), c.poll(at(29))), (Stage::Head, None));
-        assert_eq!(c.poll(at(30)), Some(Due::Keepalive));
+        assert_eq!((c.stage(), c.is_due(at(29))), (Stage::Head, false));
+        assert!(c.is_due(at(30)));
     }
 
     #[test]

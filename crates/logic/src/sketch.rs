@@ -147,7 +147,11 @@ mod tests {
         let (mut a, mut b, mut both) = (Sketch::default(), Sketch::default(), Sketch::default());
         for i in 0..500_u64 {
             let d = Duration::from_micros(i * i);
-            if i % 3 == 0 { a.record(d) } else { b.record(d) }
+            if i % 3 == 0 {
+                a.record(d)
+            } else {
+                b.record(d)
+            }
             both.record(d);
         }
         a.merge(&b);

@@ -1,0 +1,184 @@
+//! `firsttoken serve`: where the configuration comes from, what is said at the start, and the signals.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use firsttoken_gateway::Network;
+use firsttoken_gateway::config::{Auth, Config};
+use firsttoken_gateway::server::{self, Gateway, Stop};
+use firsttoken_sim::{Options, Sim};
+use tracing_subscriber::EnvFilter;
+
+/// After SIGTERM, how long new connections are still taken, so that load balancers can look away.
+const NOTICE: Duration = Duration::from_secs(3);
+/// Log lines that may wait for a slow terminal or disk; more are dropped, never waited for.
+const LOG_LINES_MAX: usize = 16_384;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Configuration file; without it firsttoken.toml, if there is one.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Where to listen, instead of what the configuration says.
+    #[arg(long)]
+    listen: Option<SocketAddr>,
+    /// Answer by a simulated provider in this process, instead of a real one.
+    #[arg(long, conflicts_with = "config")]
+    sim: bool,
+    /// How to log: text or json. FIRSTTOKEN_LOG filters, `warn` or `request=info`.
+    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
+    log: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let simulated = arguments.sim.then(simulate).transpose()?;
+    let (mut config, source) = match simulated {
+        Some(address) => (Config::for_upstream(&format!("http://{address}").parse()?), "--sim".to_owned()),
+        None => configuration(arguments.config.as_deref())?,
+    };
+    if let Some(listen) = arguments.listen {
+        config = config.listen_on(listen).map_err(|e| anyhow::anyhow!("--listen: {e}"))?;
+    }
+    crate::sim::raise_descriptor_limit();
+    let _logging = log(arguments.log == "json")?;
+    let listener =
+        server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
+    crate::say(&greeting(&config, &source, listener.local_addr()?, arguments.sim));
+    let (stop, stopping) = server::stop();
+    on_signal(stop)?;
+    Gateway::new(config, Network::Sockets).serve(&listener, &stopping)?;
+    Ok(())
+}
+
+/// `firsttoken check-config`.
+pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
+    let config = read(file)?;
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    crate::say(&format!(
+        "{} is fine: {}, {}, {}, {}.",
+        file.display(),
+        count(config.upstreams.len(), "upstream"),
+        count(config.models.len(), "model rule"),
+        count(config.routes.len(), "route"),
+        count(config.keys.len(), "key"),
+    ));
+    Ok(())
+}
+
+fn configuration(file: Option<&Path>) -> anyhow::Result<(Config, String)> {
+    let found = Path::new("firsttoken.toml");
+    if let Some(file) = file.or_else(|| found.exists().then_some(found)) {
+        return Ok((read(file)?, file.display().to_string()));
+    }
+    if let Some(config) = Config::from_env(&environment)? {
+        return Ok((config, "the provider keys in the environment".to_owned()));
+    }
+    bail!(
+        "nobody to answer: there is no firsttoken.toml, and neither ANTHROPIC_API_KEY nor OPENAI_API_KEY is set.\n\
+         hint: set one of them, write a firsttoken.toml, or try --sim for simulated answers"
+    )
+}
+
+fn read(file: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(Config::from_toml(&text, &file.display().to_string(), &environment)?)
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Starts the simulated provider on a thread of its own and returns its address.
+fn simulate() -> anyhow::Result<SocketAddr> {
+    let listener = server::listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let sim = Sim::new(Options { script: crate::sim::script("ttft200-itl20-n60")?, ..Options::default() });
+    std::thread::Builder::new().name("sim".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+                sim.serve(listener, std::future::pending::<()>()).await;
+            }
+        });
+    })?;
+    Ok(address)
+}
+
+fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool) -> String {
+    let names: Vec<_> = config.upstreams.iter().map(|u| u.name.as_str()).collect();
+    let auth = config.upstreams.iter().any(|u| matches!(u.auth, Auth::Caller));
+    let mut lines = vec![format!("firsttoken is at http://{address}")];
+    if simulated {
+        lines.push(
+            "  answers     SIMULATED: made up by a scripted provider in this process, not by a model"
+                .to_owned(),
+        );
+    } else {
+        lines.push(format!("  answers     {} (from {source})", names.join(", ")));
+    }
+    lines.push(if config.keys.is_empty() {
+        "  callers     anyone on this machine: no key is configured (firsttoken key new)".to_owned()
+    } else {
+        format!("  callers     {} key(s)", config.keys.len())
+    });
+    if auth {
+        lines.push("  their keys  pass to upstreams with auth = \"caller\"".to_owned());
+    }
+    lines.push(format!(
+        "  try         firsttoken chat --url http://{address} \"What is time to first token?\""
+    ));
+    lines
+        .push(format!("  SDKs        base_url = http://{address}/v1 (OpenAI), http://{address} (Anthropic)"));
+    lines.join("\n")
+}
+
+/// Logs to standard error from a thread of its own: a terminal that is stuck does not stop a token.
+fn log(json: bool) -> anyhow::Result<tracing_appender::non_blocking::WorkerGuard> {
+    let (writer, guard) = tracing_appender::non_blocking::NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LOG_LINES_MAX)
+        .finish(std::io::stderr());
+    let filter = match environment("FIRSTTOKEN_LOG") {
+        Some(text) => EnvFilter::try_new(&text).with_context(|| format!("FIRSTTOKEN_LOG={text:?}"))?,
+        None => EnvFilter::new("info"),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    if json {
+        builder.json().flatten_event(true).init()
+    } else {
+        builder.compact().init()
+    }
+    Ok(guard)
+}
+
+/// SIGTERM drains with notice, SIGINT without; the second of either ends at once.
+fn on_signal(stop: Stop) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            let notice = signalled().await;
+            stop.begin(notice);
+            tracing::info!("draining; a second signal ends at once");
+            signalled().await;
+            end_at_once();
+        });
+    })?;
+    Ok(())
+}
+
+#[expect(clippy::exit, reason = "asked for twice: what still runs shall not be waited for")]
+fn end_at_once() {
+    std::process::exit(130);
+}
+
+/// Waits for SIGTERM or SIGINT; says how much notice load balancers shall get.
+pub(crate) async fn signalled() -> Duration {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = terminate.recv() => NOTICE,
+        _ = tokio::signal::ctrl_c() => Duration::ZERO,
+    }
+}

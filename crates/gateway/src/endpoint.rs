@@ -1,0 +1,95 @@
+//! Which path is what. The one table of everything that is served.
+
+use firsttoken_wire::{ApiError, Dialect, ErrorKind};
+use http::Method;
+
+/// What a path asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// A model's work: the body names the model, the model decides the upstream.
+    Model {
+        /// How the caller talks.
+        dialect: Dialect,
+        /// Name of the operation in metrics (GenAI conventions).
+        operation: &'static str,
+    },
+    /// Our own typed events.
+    Typed,
+    /// The models that can be asked.
+    Models,
+    /// The timeline of one request.
+    Timeline(String),
+    /// Anything else under `/v1/`: passed to the upstream that owns it.
+    Other,
+    /// Does the process live?
+    Health,
+    /// May traffic come?
+    Ready,
+    /// Prometheus.
+    Metrics,
+}
+
+impl Endpoint {
+    /// The endpoint at `path`, or the refusal.
+    pub(crate) fn of(method: &Method, path: &str) -> Result<Self, ApiError> {
+        let (endpoint, allowed): (Self, &[Method]) = match path {
+            "/v1/chat/completions" => (model(Dialect::OpenAiChat, "chat"), &[Method::POST]),
+            "/v1/messages" => (model(Dialect::Anthropic, "chat"), &[Method::POST]),
+            "/v1/messages/count_tokens" => (model(Dialect::Anthropic, "count_tokens"), &[Method::POST]),
+            "/v1/responses" => (model(Dialect::OpenAiResponses, "chat"), &[Method::POST]),
+            "/v1/completions" => (model(Dialect::OpenAiCompletions, "text_completion"), &[Method::POST]),
+            "/v1/embeddings" => (model(Dialect::OpenAiOther, "embeddings"), &[Method::POST]),
+            "/v1/chat" => (Self::Typed, &[Method::POST]),
+            "/v1/models" => (Self::Models, &[Method::GET, Method::HEAD]),
+            "/healthz" => (Self::Health, &[Method::GET, Method::HEAD]),
+            "/readyz" => (Self::Ready, &[Method::GET, Method::HEAD]),
+            "/metrics" => (Self::Metrics, &[Method::GET, Method::HEAD]),
+            _ if path.starts_with("/v1/requests/") => {
+                (Self::Timeline(path["/v1/requests/".len()..].to_owned()), &[Method::GET])
+            }
+            _ if path.starts_with("/v1/") => return Ok(Self::Other),
+            _ => {
+                let known =
+                    "POST /v1/chat/completions, /v1/messages, /v1/responses, /v1/chat; GET /v1/models";
+                let message = format!("nothing is served at {path}. Try {known}.");
+                return Err(ApiError::new(ErrorKind::NotFound, message).code("unknown_path"));
+            }
+        };
+        if allowed.contains(method) {
+            return Ok(endpoint);
+        }
+        let message = format!("{path} takes {}, not {method}", allowed[0]);
+        Err(ApiError::new(ErrorKind::MethodNotAllowed, message).code("method_not_allowed"))
+    }
+}
+
+const fn model(dialect: Dialect, operation: &'static str) -> Endpoint {
+    Endpoint::Model { dialect, operation }
+}
+
+/// How errors at `path` are worded. `anthropic` tells whether the caller sent that API's own header.
+pub(crate) fn dialect_of(path: &str, anthropic: bool) -> Dialect {
+    match path {
+        "/v1/chat/completions" => Dialect::OpenAiChat,
+        "/v1/responses" => Dialect::OpenAiResponses,
+        "/v1/completions" => Dialect::OpenAiCompletions,
+        "/v1/chat" => Dialect::Typed,
+        _ if anthropic || path.starts_with("/v1/messages") => Dialect::Anthropic,
+        _ => Dialect::OpenAiOther,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_their_endpoints() {
+        let of = |method: Method, path: &str| Endpoint::of(&method, path).map_err(|e| e.kind);
+        assert_eq!(of(Method::POST, "/v1/messages"), Ok(model(Dialect::Anthropic, "chat")));
+        assert_eq!(of(Method::GET, "/v1/messages"), Err(ErrorKind::MethodNotAllowed));
+        assert_eq!(of(Method::DELETE, "/v1/files/f"), Ok(Endpoint::Other));
+        assert_eq!(of(Method::GET, "/v1/requests/req_1"), Ok(Endpoint::Timeline("req_1".to_owned())));
+        assert_eq!(of(Method::GET, "/favicon.ico"), Err(ErrorKind::NotFound));
+    }
+}

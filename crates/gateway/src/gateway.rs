@@ -1,0 +1,110 @@
+//! What all requests share, and what belongs to one event loop.
+//!
+//! [`Shared`] exists once per process. A [`Worker`] belongs to one thread: its upstream connections
+//! live on that thread's event loop, so no socket ever crosses threads on the way of a token.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crate::config::Config;
+use crate::keys::Keyring;
+use crate::metrics::Metrics;
+use crate::timeline::Ring;
+use crate::upstream::{Network, Remote, Upstream};
+
+/// What exists once per process.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) keys: Keyring,
+    pub(crate) metrics: Metrics,
+    pub(crate) timelines: Ring,
+    pub(crate) ids: Ids,
+    /// Whether `/readyz` says yes: not before the sockets listen, not once a drain began.
+    pub(crate) ready: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Arc<Self> {
+        Arc::new(Self {
+            keys: Keyring::new(&config.keys),
+            metrics: Metrics::new(),
+            timelines: Ring::new(config.limits.timelines_max),
+            ids: Ids::new(),
+            ready: AtomicBool::new(false),
+            config,
+        })
+    }
+}
+
+/// What belongs to one event loop.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    /// In the order of [`Config::upstreams`].
+    upstreams: Vec<(Arc<str>, Arc<Remote>)>,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, network: &Network) -> Arc<Self> {
+        let buffer_bytes = Bounds::of(shared.config.limits.stream_bytes_max).upstream_socket;
+        let remote = |config: &crate::config::UpstreamConfig| {
+            let name: Arc<str> = config.name.as_str().into();
+            (name, Arc::new(Remote::new(Arc::new(config.clone()), network.clone(), buffer_bytes)))
+        };
+        let upstreams = shared.config.upstreams.iter().map(remote).collect();
+        Arc::new(Self { shared, upstreams })
+    }
+
+    /// The upstream at `index` of the configuration, and its name.
+    pub(crate) fn upstream(&self, index: usize) -> (&Arc<str>, &dyn Upstream) {
+        let (name, remote) = &self.upstreams[index];
+        (name, &**remote)
+    }
+
+    /// Drops idle upstream connections that are of no more use.
+    pub(crate) fn sweep(&self) {
+        for (_, remote) in &self.upstreams {
+            remote.sweep();
+        }
+    }
+}
+
+/// How the byte bound of one stream is divided. The kernel reserves twice what is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// For `SO_RCVBUF` toward the upstream.
+    pub(crate) upstream_socket: usize,
+    /// For `SO_SNDBUF` toward the client.
+    pub(crate) client_socket: usize,
+    /// For what is read and not yet written.
+    pub(crate) write_buffer: usize,
+}
+
+impl Bounds {
+    /// A quarter each for the two socket buffers as the kernel counts them, a quarter for ours; the
+    /// last quarter is the frame in flight.
+    pub(crate) fn of(stream_bytes_max: usize) -> Self {
+        let quarter = stream_bytes_max / 4;
+        Self { upstream_socket: quarter / 2, client_socket: quarter / 2, write_buffer: quarter.max(8192) }
+    }
+}
+
+/// Makes request ids: a random part of the process and a number.
+pub(crate) struct Ids {
+    process: u64,
+    next: AtomicU64,
+}
+
+impl Ids {
+    fn new() -> Self {
+        let mut random = [0; 8];
+        // Ids need to differ between processes, not to be secret: without entropy the clock serves.
+        if getrandom::fill(&mut random).is_err() {
+            random = crate::clock::unix_ms().to_le_bytes();
+        }
+        Self { process: u64::from_le_bytes(random), next: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn next(&self) -> String {
+        format!("req_{:016x}{:08x}", self.process, self.next.fetch_add(1, Relaxed))
+    }
+}

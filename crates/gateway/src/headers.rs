@@ -1,0 +1,246 @@
+//! Which headers cross the gateway, in both directions.
+//!
+//! Invariant: our keys never go upstream, hop-by-hop headers never cross, and who the caller is
+//! (cookies, addresses) stays here.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::config::{Auth, Provider, UpstreamConfig};
+
+/// Carries our key where `authorization` carries the caller's own provider key.
+pub(crate) const OUR_KEY: HeaderName = HeaderName::from_static("x-firsttoken-key");
+/// Our id of the request, in every response.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-firsttoken-request-id");
+/// Names the upstream where no model does.
+pub(crate) const UPSTREAM: HeaderName = HeaderName::from_static("x-firsttoken-upstream");
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Never cross, by RFC 9110 §7.6.1; `connection` may name more.
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Stay here on the way up: about the caller, about the hop, or set anew below.
+const NOT_UP: [&str; 13] = [
+    "host",
+    "content-length",
+    "content-encoding",
+    "accept-encoding",
+    "expect",
+    "cookie",
+    "origin",
+    "referer",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// Where the caller's key for us stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyPlace {
+    None,
+    OurHeader,
+    Authorization,
+    ApiKey,
+}
+
+/// The key that the caller presents to us, and where it stands.
+pub(crate) fn presented_key(headers: &HeaderMap) -> (Option<&str>, KeyPlace) {
+    if let Some(key) = headers.get(OUR_KEY) {
+        return (key.to_str().ok(), KeyPlace::OurHeader);
+    }
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let value = value.to_str().unwrap_or_default();
+        let bearer = value.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("bearer "));
+        return (bearer.map(|_| value[7..].trim()), KeyPlace::Authorization);
+    }
+    match headers.get(X_API_KEY) {
+        Some(key) => (key.to_str().ok(), KeyPlace::ApiKey),
+        None => (None, KeyPlace::None),
+    }
+}
+
+/// The headers that go up. `key_place` tells which header held our key: that one never does.
+pub(crate) fn upward(
+    from: &HeaderMap,
+    upstream: &UpstreamConfig,
+    key_place: KeyPlace,
+    has_keys: bool,
+    request_id: &str,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let named = connection_names(from);
+    let caller_auth = matches!(upstream.auth, Auth::Caller);
+    let crosses = |name: &HeaderName| {
+        let s = name.as_str();
+        if HOP_BY_HOP.contains(&s)
+            || NOT_UP.contains(&s)
+            || s.starts_with("x-firsttoken-")
+            || named.contains(&s)
+        {
+            return false;
+        }
+        match key_of(name) {
+            None => true,
+            Some(place) => caller_auth && !(has_keys && place == key_place),
+        }
+    };
+    let mut up: Vec<_> =
+        from.iter().filter(|(name, _)| crosses(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    if let Auth::Key(key) = &upstream.auth {
+        up.extend(credential(upstream.provider, key));
+    }
+    if upstream.provider == Provider::Anthropic && !from.contains_key(&ANTHROPIC_VERSION) {
+        up.push((ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01")));
+    }
+    up.push((header::ACCEPT_ENCODING, HeaderValue::from_static("identity")));
+    if !from.contains_key(&X_REQUEST_ID)
+        && let Ok(id) = HeaderValue::from_str(request_id)
+    {
+        up.push((X_REQUEST_ID, id));
+    }
+    up
+}
+
+fn key_of(name: &HeaderName) -> Option<KeyPlace> {
+    if *name == header::AUTHORIZATION {
+        Some(KeyPlace::Authorization)
+    } else if *name == X_API_KEY {
+        Some(KeyPlace::ApiKey)
+    } else {
+        None
+    }
+}
+
+fn credential(provider: Provider, key: &str) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = match provider {
+        Provider::OpenAi => (header::AUTHORIZATION, format!("Bearer {key}")),
+        Provider::Anthropic => (X_API_KEY, key.to_owned()),
+    };
+    let mut value = HeaderValue::try_from(value).ok()?;
+    value.set_sensitive(true);
+    Some((name, value))
+}
+
+/// Which headers a `connection` header names as belonging to the hop.
+fn connection_names(headers: &HeaderMap) -> Vec<&str> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok());
+    values.flat_map(|v| v.split(',').map(str::trim)).collect()
+}
+
+/// The upstream's headers as the caller gets them: request ids, rate limits and `retry-after` come
+/// back; framing and coding are ours.
+pub(crate) fn downward(from: &HeaderMap) -> HeaderMap {
+    let named = connection_names(from);
+    let stays = |s: &str| {
+        HOP_BY_HOP.contains(&s)
+            || named.iter().any(|n| n.eq_ignore_ascii_case(s))
+            || matches!(
+                s,
+                "content-length" | "content-encoding" | "set-cookie" | "alt-svc" | "date" | "server"
+            )
+            || s.starts_with("access-control-")
+    };
+    let mut down = HeaderMap::with_capacity(from.len() + 4);
+    for (name, value) in from {
+        if !stays(name.as_str()) {
+            down.append(name.clone(), value.clone());
+        }
+    }
+    down
+}
+
+/// What every response carries. The provider's own `x-request-id` stays where there is one.
+pub(crate) fn identify(headers: &mut HeaderMap, request_id: &str, server_timing: &str) {
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        if !headers.contains_key(&X_REQUEST_ID) && !headers.contains_key("request-id") {
+            headers.insert(X_REQUEST_ID, id.clone());
+        }
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Ok(timing) = HeaderValue::from_str(server_timing) {
+        headers.append(SERVER_TIMING, timing);
+    }
+}
+
+/// What an event stream needs so that nothing on its way holds it back.
+pub(crate) fn event_stream(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).collect()
+    }
+
+    fn upstream(provider: Provider, auth: Auth) -> UpstreamConfig {
+        let base_url = http::Uri::from_static("http://127.0.0.1:1");
+        UpstreamConfig { name: "u".to_owned(), provider, base_url, auth, proxy: None, h2c: false }
+    }
+
+    fn names(from: &HeaderMap, u: &UpstreamConfig, has_keys: bool) -> Vec<String> {
+        let (_, place) = presented_key(from);
+        let up = upward(from, u, place, has_keys, "req_1");
+        up.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn our_key_and_the_hop_stay_here() {
+        let from = map(&[
+            ("authorization", "Bearer ours"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("cookie", "c"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("traceparent", "00-1"),
+            ("openai-beta", "b"),
+        ]);
+        let up = names(&from, &upstream(Provider::OpenAi, Auth::Key("theirs".to_owned())), true);
+        assert_eq!(
+            up,
+            [
+                "traceparent: 00-1",
+                "openai-beta: b",
+                "authorization: Bearer theirs",
+                "accept-encoding: identity",
+                "x-request-id: req_1"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_callers_own_key_passes_only_where_it_may() {
+        let both = map(&[("x-firsttoken-key", "ours"), ("x-api-key", "theirs")]);
+        let up = names(&both, &upstream(Provider::Anthropic, Auth::Caller), true);
+        assert!(
+            up.contains(&"x-api-key: theirs".to_owned()) && !up.iter().any(|h| h.contains("ours")),
+            "{up:?}"
+        );
+        let ours = map(&[("x-api-key", "ours")]);
+        let up = names(&ours, &upstream(Provider::Anthropic, Auth::Caller), true);
+        assert!(!up.iter().any(|h| h.contains("ours")), "{up:?}");
+        let up = names(&ours, &upstream(Provider::Anthropic, Auth::Caller), false);
+        assert!(
+            up.contains(&"x-api-key: ours".to_owned()),
+            "without keys of ours it is the provider's: {up:?}"
+        );
+    }
+}

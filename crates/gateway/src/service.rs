@@ -1,0 +1,414 @@
+//! From an HTTP request to an HTTP response: the order in which a request is judged.
+//!
+//! Path, key, body, model, upstream: each refusal comes as early as it can, in the caller's dialect,
+//! and nothing leaves for an upstream before all of them have passed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use firsttoken_wire::{ApiError, Dialect, ErrorKind, anthropic, chat, openai_chat, typed};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request};
+use hyper::body::Incoming;
+
+use crate::body::{Body, TypedBody};
+use crate::client::{ClientState, Drain};
+use crate::clock;
+use crate::config::{Auth, Provider};
+use crate::cors;
+use crate::endpoint::{self, Endpoint};
+use crate::exchange::{self, Call, Opened, Refusal};
+use crate::gateway::Worker;
+use crate::headers::{self, KeyPlace};
+use crate::inbound::{self, Fields};
+use crate::models;
+use crate::tee::Face;
+use crate::timeline::{Phase, Record};
+use crate::upstream::Request;
+
+/// Who is at the other end of the connection.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) addr: IpAddr,
+    pub(crate) state: Arc<ClientState>,
+}
+
+/// Answers one request. Dropping the future abandons it, wherever it stands.
+pub(crate) async fn handle(
+    worker: Arc<Worker>,
+    peer: Peer,
+    request: http::Request<Incoming>,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let origin = cors::allowed(&worker.shared.config, &parts.headers);
+    let mut response =
+        if parts.method == Method::OPTIONS && parts.headers.contains_key("access-control-request-method") {
+            cors::preflight(&parts.headers)
+        } else {
+            route(&worker, peer, &parts, body).await
+        };
+    if let Some(origin) = origin {
+        cors::permit(response.headers_mut(), origin);
+    }
+    response
+}
+
+async fn route(worker: &Arc<Worker>, peer: Peer, parts: &request::Parts, body: Incoming) -> Response<Body> {
+    let path = parts.uri.path();
+    let dialect = endpoint::dialect_of(path, parts.headers.contains_key("anthropic-version"));
+    let endpoint = match Endpoint::of(&parts.method, path) {
+        Ok(endpoint) => endpoint,
+        Err(error) => return error_response(dialect, &error, None),
+    };
+    match endpoint {
+        Endpoint::Health => plain(StatusCode::OK, "ok\n"),
+        Endpoint::Ready if worker.shared.ready.load(Relaxed) => plain(StatusCode::OK, "ready\n"),
+        Endpoint::Ready => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        Endpoint::Metrics => metrics(worker, &peer, &parts.headers),
+        Endpoint::Typed
+        | Endpoint::Models
+        | Endpoint::Timeline(_)
+        | Endpoint::Other
+        | Endpoint::Model { .. } => request(worker, peer, parts, body, endpoint, dialect).await,
+    }
+}
+
+fn metrics(worker: &Worker, peer: &Peer, headers: &HeaderMap) -> Response<Body> {
+    let (key, _) = headers::presented_key(headers);
+    if !peer.addr.is_loopback() && worker.shared.keys.authenticate(key).is_err() {
+        let error =
+            ApiError::new(ErrorKind::Authentication, "metrics need one of the gateway's keys, or loopback");
+        return error_response(Dialect::OpenAiOther, &error, None);
+    }
+    let mut response = plain(StatusCode::OK, worker.shared.metrics.render());
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// Everything that needs a key and leaves a timeline.
+async fn request(
+    worker: &Arc<Worker>,
+    peer: Peer,
+    parts: &request::Parts,
+    body: Incoming,
+    endpoint: Endpoint,
+    dialect: Dialect,
+) -> Response<Body> {
+    let shared = &worker.shared;
+    let state = peer.state.clone();
+    let mut record = Box::new(Record::new(shared.clone(), peer.state, parts.uri.path().to_owned()));
+    let (key, place) = headers::presented_key(&parts.headers);
+    match shared.keys.authenticate(key) {
+        Ok(caller) => (record.tenant, record.key) = (caller.tenant, caller.key),
+        Err(e) => {
+            let error = ApiError::new(ErrorKind::Authentication, e.to_string()).code("invalid_api_key");
+            return refusal_response(dialect, exchange::invalid(error, record));
+        }
+    }
+    let inbound = Inbound { parts, place, dialect };
+    let answering = async {
+        match endpoint {
+            Endpoint::Models => Ok(local(record, models::list(&shared.config, dialect))),
+            Endpoint::Timeline(id) => timeline(worker, record, &id),
+            Endpoint::Typed => inbound.typed(worker, record, body).await,
+            Endpoint::Model { dialect, operation } => {
+                record.operation = operation;
+                inbound.model(worker, record, body, dialect).await
+            }
+            _ => inbound.other(worker, record, body).await,
+        }
+    };
+    match until_drained(state, answering).await {
+        Some(Ok(response)) => response,
+        Some(Err(refusal)) => refusal_response(dialect, *refusal),
+        None => {
+            let message = "the gateway is shutting down; try again";
+            error_response(dialect, &ApiError::new(ErrorKind::Unavailable, message).code("draining"), None)
+        }
+    }
+}
+
+/// Runs `future` until the shutdown's patience is over.
+async fn until_drained<T>(state: Arc<ClientState>, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(move |cx| {
+        if state.drain() == Drain::Now {
+            return std::task::Poll::Ready(None);
+        }
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+/// A request as it came in, key checked.
+struct Inbound<'a> {
+    parts: &'a request::Parts,
+    place: KeyPlace,
+    dialect: Dialect,
+}
+
+type Answered = Result<Response<Body>, Box<Refusal>>;
+
+impl Inbound<'_> {
+    /// The body names a model, the model decides the upstream; the dialects must be of one family.
+    async fn model(
+        &self,
+        worker: &Arc<Worker>,
+        mut record: Box<Record>,
+        body: Incoming,
+        dialect: Dialect,
+    ) -> Answered {
+        let bytes = match self.body(worker, &mut record, body).await {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(Box::new(exchange::invalid(error, record))),
+        };
+        match self.plan(worker, &mut record, &bytes, dialect) {
+            Ok(call) => answered(exchange::open(worker, call, record, Face::Opaque).await),
+            Err(error) => Err(Box::new(exchange::invalid(error, record))),
+        }
+    }
+
+    async fn body(&self, worker: &Worker, record: &mut Record, body: Incoming) -> Result<Bytes, ApiError> {
+        record.stamps.enter(Phase::NetworkIn);
+        let bytes = inbound::read_body(&self.parts.headers, body, &worker.shared.config.limits).await;
+        record.stamps.enter(Phase::Route);
+        bytes
+    }
+
+    fn plan(
+        &self,
+        worker: &Worker,
+        record: &mut Record,
+        body: &Bytes,
+        dialect: Dialect,
+    ) -> Result<Call, ApiError> {
+        let config = &worker.shared.config;
+        let fields = Fields::find(body, dialect)?;
+        let family = if dialect == Dialect::Anthropic { Provider::Anthropic } else { Provider::OpenAi };
+        let target = config
+            .resolve(&fields.model, Some(family))
+            .ok_or_else(|| models::unknown(config, &fields.model))?;
+        let upstream = &config.upstreams[target.upstream];
+        record.model_label = target.rule.into();
+        if upstream.provider != family {
+            return Err(models::other_family(&fields.model, upstream.provider));
+        }
+        let mut call = self.call(worker, record, target.upstream, Some(&fields.model));
+        let wants_usage = call.policy.inject_usage && fields.stream && dialect == Dialect::OpenAiChat;
+        call.request.body = fields.splice(body, Some(&target.model), wants_usage);
+        call.strip_usage = wants_usage && !fields.asks_usage();
+        call.stream = fields.stream;
+        call.answers = Some(dialect);
+        record.stream = fields.stream;
+        record.model = Some(fields.model);
+        Ok(call)
+    }
+
+    /// What is sent to `upstream` at the caller's own path, with no body yet.
+    fn call(&self, worker: &Worker, record: &mut Record, upstream: usize, model: Option<&str>) -> Call {
+        let config = &worker.shared.config;
+        let target = &config.upstreams[upstream];
+        let (policy, route) = config.policy(model, self.parts.uri.path());
+        record.route = route.into();
+        record.upstream = Some(worker.upstream(upstream).0.clone());
+        record.provider = target.provider.name();
+        record.stall_threshold = policy.stall_threshold;
+        let path_and_query = self.parts.uri.path_and_query().map_or("/", |p| p.as_str());
+        let headers =
+            headers::upward(&self.parts.headers, target, self.place, !config.keys.is_empty(), &record.id);
+        Call {
+            upstream,
+            request: Request {
+                method: self.parts.method.clone(),
+                path: format!("{}{path_and_query}", target.path_prefix()),
+                authority: target.base_url.authority().map_or_else(String::new, |a| a.as_str().to_owned()),
+                headers,
+                body: Bytes::new(),
+            },
+            dialect: self.dialect,
+            answers: None,
+            stream: false,
+            strip_usage: false,
+            caller_auth: matches!(target.auth, Auth::Caller),
+            policy: policy.clone(),
+        }
+    }
+
+    /// Anything else under `/v1/`: to the upstream that the caller names, or the first of its family.
+    async fn other(&self, worker: &Arc<Worker>, mut record: Box<Record>, body: Incoming) -> Answered {
+        let config = &worker.shared.config;
+        let bytes = match self.body(worker, &mut record, body).await {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(Box::new(exchange::invalid(error, record))),
+        };
+        let family = if self.dialect == Dialect::Anthropic { Provider::Anthropic } else { Provider::OpenAi };
+        let named = self.parts.headers.get(headers::UPSTREAM).map(|v| v.to_str().unwrap_or_default());
+        let found =
+            config.upstreams.iter().position(|u| named.map_or(u.provider == family, |name| u.name == name));
+        let Some(upstream) = found else {
+            let error = models::no_owner(self.parts.uri.path(), named);
+            return Err(Box::new(exchange::invalid(error, record)));
+        };
+        let mut call = self.call(worker, &mut record, upstream, None);
+        call.request.body = bytes;
+        if let Some(kind) = self.parts.headers.get(header::CONTENT_TYPE)
+            && !call.request.headers.iter().any(|(n, _)| n == header::CONTENT_TYPE)
+        {
+            call.request.headers.push((header::CONTENT_TYPE, kind.clone()));
+        }
+        answered(exchange::open(worker, call, record, Face::Opaque).await)
+    }
+
+    /// Our typed events: the head goes out at once, what happens then is told in the stream.
+    async fn typed(&self, worker: &Arc<Worker>, mut record: Box<Record>, body: Incoming) -> Answered {
+        record.operation = "chat";
+        let planned = match self.body(worker, &mut record, body).await {
+            Ok(bytes) => self.plan_typed(worker, &mut record, &bytes),
+            Err(error) => Err(error),
+        };
+        let call = match planned {
+            Ok(call) => call,
+            Err(error) => return Err(Box::new(exchange::invalid(error, record))),
+        };
+        let (keepalive, accepted, id) = (call.policy.keepalive, record.accepted, record.id.clone());
+        let progress = record.watch();
+        record.status = 200;
+        let timing = record.server_timing(clock::now());
+        let worker = worker.clone();
+        let opening =
+            Box::pin(async move { exchange::open(&worker, call, record, Face::Typed(Box::default())).await });
+        let mut response =
+            Response::new(Body::typed(TypedBody::new(opening, progress, accepted, keepalive, &id)));
+        headers::event_stream(response.headers_mut());
+        headers::identify(response.headers_mut(), &id, &timing);
+        Ok(response)
+    }
+
+    fn plan_typed(&self, worker: &Worker, record: &mut Record, body: &[u8]) -> Result<Call, ApiError> {
+        let config = &worker.shared.config;
+        let mut request = typed::parse_request(body)?;
+        if !request.stream {
+            let message =
+                "/v1/chat always streams; leave stream out, or use /v1/chat/completions or /v1/messages";
+            return Err(ApiError::new(ErrorKind::InvalidRequest, message).at("stream"));
+        }
+        if request.model.is_empty() {
+            models::default(config)?.clone_into(&mut request.model);
+        }
+        let asked = std::mem::take(&mut request.model);
+        let target = config.resolve(&asked, None).ok_or_else(|| models::unknown(config, &asked))?;
+        record.model_label = target.rule.into();
+        request.model = target.model.into_owned();
+        let provider = config.upstreams[target.upstream].provider;
+        let mut call = self.call(worker, record, target.upstream, Some(&asked));
+        call.request.path = chat_path(config.upstreams[target.upstream].path_prefix(), provider);
+        call.request.body = render(&request, provider);
+        call.request.headers.retain(|(name, _)| name != header::CONTENT_TYPE && name != header::ACCEPT);
+        call.request.headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
+        call.stream = true;
+        call.answers = Some(provider.chat_dialect());
+        record.stream = true;
+        record.model = Some(asked);
+        Ok(call)
+    }
+}
+
+fn chat_path(prefix: &str, provider: Provider) -> String {
+    match provider {
+        Provider::OpenAi => format!("{prefix}/v1/chat/completions"),
+        Provider::Anthropic => format!("{prefix}/v1/messages"),
+    }
+}
+
+fn render(request: &chat::Request, provider: Provider) -> Bytes {
+    match provider {
+        Provider::OpenAi => openai_chat::render_request(request, true).into(),
+        Provider::Anthropic => anthropic::render_request(request).into(),
+    }
+}
+
+fn answered(opened: Result<Opened, Refusal>) -> Answered {
+    let (status, headers, body, id, timing) = match opened.map_err(Box::new)? {
+        Opened::Stream { status, headers, mut relay } => {
+            let (id, timing) = relay.on_head(status.as_u16());
+            (status, headers, Body::relay(relay), id, timing)
+        }
+        Opened::Whole { status, headers, body, mut record } => {
+            record.complete();
+            record.status = status.as_u16();
+            record.bytes_out = body.len() as u64;
+            let timing = record.server_timing(clock::now());
+            (status, headers, Body::full(body), record.id.clone(), timing)
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    headers::identify(response.headers_mut(), &id, &timing);
+    Ok(response)
+}
+
+fn timeline(worker: &Worker, record: Box<Record>, id: &str) -> Answered {
+    match worker.shared.timelines.find(id, &record.tenant) {
+        Some(timeline) => Ok(local(record, serde_json::to_vec(&*timeline).unwrap_or_default())),
+        None => {
+            let message =
+                format!("no finished request {id} of yours is remembered here; it may still be running");
+            let error = ApiError::new(ErrorKind::NotFound, message).code("unknown_request");
+            Err(Box::new(exchange::invalid(error, record)))
+        }
+    }
+}
+
+/// JSON of our own making.
+fn local(mut record: Box<Record>, body: Vec<u8>) -> Response<Body> {
+    record.complete();
+    record.status = 200;
+    let mut response = json(StatusCode::OK, body);
+    headers::identify(response.headers_mut(), &record.id, &record.server_timing(clock::now()));
+    response
+}
+
+fn refusal_response(dialect: Dialect, refusal: Refusal) -> Response<Body> {
+    let Refusal { error, answer, mut record } = refusal;
+    let (id, timing) = (record.id.clone(), record.server_timing(clock::now()));
+    let mut response = match answer {
+        Some((status, headers, body)) => {
+            let mut response = Response::new(Body::full(body));
+            *response.status_mut() = status;
+            *response.headers_mut() = headers;
+            response
+        }
+        None => error_response(dialect, &error, Some(&id)),
+    };
+    record.status = response.status().as_u16();
+    headers::identify(response.headers_mut(), &id, &timing);
+    response
+}
+
+fn error_response(dialect: Dialect, error: &ApiError, request_id: Option<&str>) -> Response<Body> {
+    let status =
+        StatusCode::from_u16(dialect.status(error.kind)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(status, dialect.error_body(error, request_id));
+    if let Some(seconds) = error.retry_after_s {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::full(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn plain(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let mut response = Response::new(Body::full(text.into()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

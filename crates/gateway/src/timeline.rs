@@ -1,0 +1,470 @@
+//! When what happened to one request, from its head to the last byte: the gateway's evidence.
+//!
+//! [`Record`] lives as long as its request. Whoever drops it ends it: if nobody said how it ended,
+//! the client left. It then becomes a [`Timeline`], goes into the metrics, the log, and the ring that
+//! `GET /v1/requests/{id}` reads.
+//!
+//! Invariant: nothing is invented. What a remote provider does not report (its queue, its prefill) is
+//! one phase, `provider`; without usage TPOT is absent.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use firsttoken_logic::sketch::Sketch;
+use firsttoken_logic::time::Instant;
+use firsttoken_wire::chat::{Event, Usage};
+use serde::Serialize;
+
+use crate::client::ClientState;
+use crate::clock;
+use crate::gateway::Shared;
+
+/// What is being done with a request. The names are the product's vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Is the caller allowed?
+    Auth,
+    /// The body comes in.
+    NetworkIn,
+    /// Reading the request, choosing the upstream, writing the upstream's request.
+    Route,
+    /// Finding or opening a connection.
+    Connect,
+    /// Sent: the provider queues and prefills, and tells no more than that.
+    Provider,
+    /// Content flows.
+    Decode,
+    /// Everything came; the rest goes out.
+    NetworkOut,
+}
+
+impl Phase {
+    /// Its name in timelines, `Server-Timing` and status events.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::NetworkIn => "network_in",
+            Self::Route => "route",
+            Self::Connect => "connect",
+            Self::Provider => "provider",
+            Self::Decode => "decode",
+            Self::NetworkOut => "network_out",
+        }
+    }
+
+    const ALL: [Self; 7] = [
+        Self::Auth,
+        Self::NetworkIn,
+        Self::Route,
+        Self::Connect,
+        Self::Provider,
+        Self::Decode,
+        Self::NetworkOut,
+    ];
+}
+
+/// The phase a request is in, readable from outside the future that moves it on.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress(Arc<AtomicU8>);
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicU8::new(Phase::Auth as u8)))
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        Phase::ALL[usize::from(self.0.load(Relaxed)).min(Phase::ALL.len() - 1)]
+    }
+}
+
+/// When each phase began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stamps {
+    spans: Vec<(Phase, Instant)>,
+    progress: Option<Progress>,
+    /// The response head of the upstream.
+    pub(crate) headers: Option<Instant>,
+    /// Whether the connection was there already.
+    pub(crate) reused: bool,
+}
+
+impl Stamps {
+    fn new(accepted: Instant, progress: Option<Progress>) -> Self {
+        let mut spans = Vec::with_capacity(8);
+        spans.push((Phase::Auth, accepted));
+        Self { spans, progress, headers: None, reused: false }
+    }
+
+    /// The current phase ends, `phase` begins.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.enter_at(phase, clock::now());
+    }
+
+    /// [`Self::enter`], where the time is known already.
+    pub(crate) fn enter_at(&mut self, phase: Phase, now: Instant) {
+        self.spans.push((phase, now));
+        if let Some(progress) = &self.progress {
+            progress.0.store(phase as u8, Relaxed);
+        }
+    }
+
+    /// When `phase` began, the last time.
+    pub(crate) fn began(&self, phase: Phase) -> Option<Instant> {
+        self.spans.iter().rev().find(|(p, _)| *p == phase).map(|(_, at)| *at)
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The client has, or can have, everything.
+    Complete,
+    /// It was refused or failed; the code says why.
+    Failed(&'static str),
+}
+
+/// Kinds of content whose first appearance is reported apart.
+#[derive(Clone, Copy, Debug)]
+enum Content {
+    Text,
+    Reasoning,
+    Tool,
+}
+
+/// A running request.
+pub(crate) struct Record {
+    shared: Arc<Shared>,
+    client: Arc<ClientState>,
+    pub(crate) id: String,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) key: Arc<str>,
+    pub(crate) path: String,
+    pub(crate) operation: &'static str,
+    pub(crate) model: Option<String>,
+    /// The model's name where names are bounded: the rule that matched it.
+    pub(crate) model_label: Arc<str>,
+    pub(crate) upstream: Option<Arc<str>>,
+    pub(crate) provider: &'static str,
+    pub(crate) route: Arc<str>,
+    pub(crate) stream: bool,
+    pub(crate) accepted: Instant,
+    accepted_unix_ms: u64,
+    pub(crate) stamps: Stamps,
+    pub(crate) stall_threshold: Duration,
+    first: [Option<Instant>; 3],
+    first_content: Option<Instant>,
+    last_content: Option<Instant>,
+    content_events: u64,
+    itl: Sketch,
+    stalls: u32,
+    pub(crate) usage: Usage,
+    pub(crate) unmetered: bool,
+    pub(crate) bytes_out: u64,
+    pub(crate) status: u16,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Record {
+    /// A request whose head has just been read.
+    pub(crate) fn new(shared: Arc<Shared>, client: Arc<ClientState>, path: String) -> Self {
+        let accepted = clock::now();
+        client.begin_request();
+        shared.metrics.active.inc();
+        Self {
+            id: shared.ids.next(),
+            shared,
+            client,
+            tenant: "".into(),
+            key: "".into(),
+            path,
+            operation: "other",
+            model: None,
+            model_label: "".into(),
+            upstream: None,
+            provider: "",
+            route: "default".into(),
+            stream: false,
+            accepted,
+            accepted_unix_ms: clock::unix_ms(),
+            stamps: Stamps::new(accepted, None),
+            stall_threshold: Duration::MAX,
+            first: [None; 3],
+            first_content: None,
+            last_content: None,
+            content_events: 0,
+            itl: Sketch::default(),
+            stalls: 0,
+            usage: Usage::default(),
+            unmetered: false,
+            bytes_out: 0,
+            status: 0,
+            outcome: None,
+        }
+    }
+
+    /// Lets the phases be watched from outside.
+    pub(crate) fn watch(&mut self) -> Progress {
+        let progress = Progress::new();
+        self.stamps.progress = Some(progress.clone());
+        progress
+    }
+
+    /// A content event came from the upstream at `now`. One sample of ITL each; events that came
+    /// together have a gap of zero, which is how bunching shows.
+    pub(crate) fn on_content(&mut self, event: &Event<'_>, now: Instant) {
+        let kind = match event {
+            Event::Reasoning(_) => Content::Reasoning,
+            Event::ToolStart { .. } | Event::ToolArguments { .. } => Content::Tool,
+            _ => Content::Text,
+        };
+        self.first[kind as usize].get_or_insert(now);
+        self.content_events += 1;
+        match self.last_content.replace(now) {
+            None => {
+                self.first_content = Some(now);
+                self.stamps.enter_at(Phase::Decode, now);
+                self.client.watch_first_content();
+            }
+            Some(last) => {
+                let gap = now.since(last);
+                self.itl.record(gap);
+                self.stalls += u32::from(gap > self.stall_threshold);
+            }
+        }
+    }
+
+    /// Whether content has come.
+    pub(crate) fn has_content(&self) -> bool {
+        self.first_content.is_some()
+    }
+
+    /// The request failed; `code` is one of ours, so that metrics stay bounded.
+    pub(crate) fn fail(&mut self, code: &'static str) {
+        self.outcome.get_or_insert(Outcome::Failed(code));
+    }
+
+    /// How far the shutdown of the client's connection has come.
+    pub(crate) fn client_drain(&self) -> crate::client::Drain {
+        self.client.drain()
+    }
+
+    /// Everything went as it should.
+    pub(crate) fn complete(&mut self) {
+        self.outcome.get_or_insert(Outcome::Complete);
+    }
+
+    /// What is known when the head goes out, as `Server-Timing` (W3C): phases in milliseconds.
+    pub(crate) fn server_timing(&self, now: Instant) -> String {
+        use std::fmt::Write as _;
+        let mut out = String::with_capacity(160);
+        for (phase, from, to) in self.phases(now) {
+            let comma = if out.is_empty() { "" } else { ", " };
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{comma}{};dur={:.3}", phase.name(), ms(to.since(from)));
+        }
+        out
+    }
+
+    fn phases(&self, end: Instant) -> impl Iterator<Item = (Phase, Instant, Instant)> + '_ {
+        let ends = self.stamps.spans.iter().skip(1).map(|s| s.1).chain([end]);
+        self.stamps.spans.iter().zip(ends).map(|((phase, from), to)| (*phase, *from, to))
+    }
+
+    /// Everything that we add before the first content: from the head to the request being sent,
+    /// less the time the caller's body took to come, plus first content read to first content written.
+    pub(crate) fn overhead(&self) -> Option<Duration> {
+        let sent = self.stamps.began(Phase::Provider)?;
+        let body = match (self.stamps.began(Phase::NetworkIn), self.stamps.began(Phase::Route)) {
+            (Some(from), Some(to)) => to.since(from),
+            _ => Duration::ZERO,
+        };
+        let delivered = self.client.first_content_written();
+        let out = delivered.zip(self.first_content).map_or(Duration::ZERO, |(d, f)| d.since(f));
+        Some(sent.since(self.accepted).saturating_sub(body) + out)
+    }
+
+    /// Request accepted → first content written, or read if it is not written yet.
+    pub(crate) fn ttft(&self) -> Option<Duration> {
+        let delivered = self.client.first_content_written().or(self.first_content)?;
+        Some(delivered.since(self.accepted))
+    }
+
+    fn finish(&mut self) -> Timeline {
+        let now = clock::now();
+        let delivered = self.first_content.and(self.client.first_content_written());
+        let outcome = match self.outcome.take() {
+            Some(Outcome::Complete) => "complete".to_owned(),
+            Some(Outcome::Failed(code)) => code.to_owned(),
+            None => self.client.cut_reason().unwrap_or("cancelled").to_owned(),
+        };
+        let since = |at: Option<Instant>| at.map(|at| ms(at.since(self.accepted)));
+        let decode = self.first_content.zip(self.last_content).map(|(f, l)| l.since(f));
+        let tpot = decode
+            .zip(self.usage.output_tokens.filter(|n| *n > 1))
+            .map(|(d, n)| d.as_secs_f64() / (n - 1) as f64);
+        let q = |per_mille| self.itl.quantile(per_mille).map(ms);
+        Timeline {
+            id: std::mem::take(&mut self.id),
+            tenant: self.tenant.clone(),
+            key: self.key.clone(),
+            path: std::mem::take(&mut self.path),
+            operation: self.operation,
+            model: self.model.take(),
+            upstream: self.upstream.clone(),
+            route: self.route.clone(),
+            stream: self.stream,
+            status: self.status,
+            outcome,
+            accepted_unix_ms: self.accepted_unix_ms,
+            phases: self
+                .phases(now)
+                .map(|(phase, from, to)| Span {
+                    phase: phase.name(),
+                    start_ms: ms(from.since(self.accepted)),
+                    duration_ms: ms(to.since(from)),
+                })
+                .collect(),
+            connection_reused: self.stamps.reused,
+            ttfb_ms: since(self.client.first_byte_written()),
+            headers_ms: since(self.stamps.headers),
+            ttft_ms: since(delivered),
+            ttft_upstream_ms: since(self.first_content),
+            first_text_ms: since(self.first[Content::Text as usize]),
+            first_reasoning_ms: since(self.first[Content::Reasoning as usize]),
+            first_tool_ms: since(self.first[Content::Tool as usize]),
+            content_events: self.content_events,
+            itl_ms: Itl { p50: q(500), p95: q(950), p99: q(990), max: q(1000) },
+            stalls: self.stalls,
+            tpot_ms: tpot.map(|s| s * 1e3),
+            overhead_ms: self.overhead().map(ms),
+            total_ms: ms(now.since(self.accepted)),
+            input_tokens: self.usage.input_tokens,
+            cache_read_tokens: self.usage.cache_read_tokens,
+            output_tokens: self.usage.output_tokens,
+            metered: !self.unmetered,
+            bytes_out: self.bytes_out,
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let labels = crate::metrics::Labels::of(self);
+        let timeline = self.finish();
+        self.shared.metrics.active.dec();
+        self.shared.metrics.observe(&labels, &timeline, &self.itl);
+        timeline.log();
+        self.shared.timelines.push(timeline);
+    }
+}
+
+/// Milliseconds with microseconds behind the point: what people read.
+fn ms(d: Duration) -> f64 {
+    (d.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// One phase of a finished request.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Span {
+    pub(crate) phase: &'static str,
+    pub(crate) start_ms: f64,
+    pub(crate) duration_ms: f64,
+}
+
+/// Quantiles of the inter-token latency.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Itl {
+    p50: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
+    max: Option<f64>,
+}
+
+/// A finished request, as `GET /v1/requests/{id}` tells it. Times count from its acceptance.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Timeline {
+    pub(crate) id: String,
+    #[serde(skip)]
+    pub(crate) tenant: Arc<str>,
+    pub(crate) key: Arc<str>,
+    pub(crate) path: String,
+    pub(crate) operation: &'static str,
+    pub(crate) model: Option<String>,
+    pub(crate) upstream: Option<Arc<str>>,
+    pub(crate) route: Arc<str>,
+    pub(crate) stream: bool,
+    pub(crate) status: u16,
+    pub(crate) outcome: String,
+    pub(crate) accepted_unix_ms: u64,
+    pub(crate) phases: Vec<Span>,
+    pub(crate) connection_reused: bool,
+    pub(crate) headers_ms: Option<f64>,
+    pub(crate) ttfb_ms: Option<f64>,
+    pub(crate) ttft_ms: Option<f64>,
+    pub(crate) ttft_upstream_ms: Option<f64>,
+    pub(crate) first_text_ms: Option<f64>,
+    pub(crate) first_reasoning_ms: Option<f64>,
+    pub(crate) first_tool_ms: Option<f64>,
+    pub(crate) content_events: u64,
+    pub(crate) itl_ms: Itl,
+    pub(crate) stalls: u32,
+    pub(crate) tpot_ms: Option<f64>,
+    pub(crate) overhead_ms: Option<f64>,
+    pub(crate) total_ms: f64,
+    pub(crate) input_tokens: Option<u64>,
+    pub(crate) cache_read_tokens: Option<u64>,
+    pub(crate) output_tokens: Option<u64>,
+    pub(crate) metered: bool,
+    pub(crate) bytes_out: u64,
+}
+
+impl Timeline {
+    /// One structured line, without prompts, answers or secrets.
+    fn log(&self) {
+        tracing::info!(
+            target: "request",
+            id = %self.id,
+            tenant = %self.tenant,
+            path = %self.path,
+            model = self.model.as_deref(),
+            upstream = self.upstream.as_deref(),
+            status = self.status,
+            outcome = %self.outcome,
+            ttft_ms = self.ttft_ms,
+            itl_p99_ms = self.itl_ms.p99,
+            stalls = self.stalls,
+            output_tokens = self.output_tokens,
+            overhead_ms = self.overhead_ms,
+            total_ms = self.total_ms,
+        );
+    }
+}
+
+/// The last finished requests.
+pub(crate) struct Ring {
+    kept: Mutex<VecDeque<Arc<Timeline>>>,
+    timelines_max: usize,
+}
+
+impl Ring {
+    pub(crate) fn new(timelines_max: usize) -> Self {
+        Self { kept: Mutex::default(), timelines_max }
+    }
+
+    fn push(&self, timeline: Timeline) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        while kept.len() >= self.timelines_max.max(1) {
+            kept.pop_front();
+        }
+        kept.push_back(Arc::new(timeline));
+    }
+
+    /// The request with this id, if it is this tenant's.
+    pub(crate) fn find(&self, id: &str, tenant: &str) -> Option<Arc<Timeline>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().rev().find(|t| t.id == id && &*t.tenant == tenant).cloned()
+    }
+}

@@ -1,0 +1,130 @@
+//! HTTP/2 toward an upstream: hyper's client, a few shared connections, one stream per request.
+//!
+//! Invariant: a stream that nobody reads cannot starve its neighbours: the connection's window is
+//! the sum of its streams' windows, and a connection carries at most [`STREAMS_MAX`] of them.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use super::h1::Broken;
+use super::io::Io;
+use super::{Head, Request};
+
+/// Streams per connection; more open a further connection.
+const STREAMS_MAX: u32 = 100;
+/// Time between pings, and for their answer: a dead connection is noticed within twice that.
+const PING: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// One open connection.
+#[derive(Clone)]
+struct Shared {
+    sender: SendRequest<Full<Bytes>>,
+    streams: Arc<AtomicU32>,
+}
+
+/// The connections to one upstream.
+#[derive(Default)]
+pub(crate) struct Connections(Mutex<Vec<Shared>>);
+
+/// A place on a connection; dropping it frees the place.
+pub(crate) struct Place {
+    sender: SendRequest<Full<Bytes>>,
+    streams: Arc<AtomicU32>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.streams.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Connections {
+    /// A place on an open connection, if there is one.
+    pub(crate) fn take(&self) -> Option<Place> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|c| !c.sender.is_closed());
+        open.iter().find(|c| c.streams.load(Relaxed) < STREAMS_MAX).map(place)
+    }
+
+    /// Starts HTTP/2 on a fresh connection and takes a place on it.
+    pub(crate) async fn start(&self, io: Io, window_bytes: u32) -> hyper::Result<Place> {
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(window_bytes)
+            .initial_connection_window_size(window_bytes * STREAMS_MAX)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING)
+            .keep_alive_while_idle(true);
+        let (sender, connection) = builder.handshake(TokioIo::new(io)).await?;
+        // Ends by itself when every sender and stream is gone, or the peer closes.
+        drop(tokio::spawn(connection));
+        let shared = Shared { sender, streams: Arc::default() };
+        let place = place(&shared);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(shared);
+        Ok(place)
+    }
+}
+
+fn place(c: &Shared) -> Place {
+    c.streams.fetch_add(1, Relaxed);
+    Place { sender: c.sender.clone(), streams: c.streams.clone() }
+}
+
+/// The body of one answer.
+pub(crate) struct Stream {
+    body: hyper::body::Incoming,
+    _place: Place,
+}
+
+impl Stream {
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                None => return Poll::Ready(None),
+                Some(Err(e)) => return Poll::Ready(Some(Err(broken(&e)))),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Sends the request and waits for the head.
+    pub(crate) async fn exchange(
+        mut self,
+        scheme: &str,
+        request: &Request,
+    ) -> Result<(Head, Stream), Broken> {
+        let uri = format!("{scheme}://{}{}", request.authority, request.path);
+        let mut message = http::Request::builder()
+            .method(request.method.clone())
+            .uri(uri)
+            .version(http::Version::HTTP_2)
+            .body(Full::new(request.body.clone()))
+            .map_err(|e| Broken::Protocol(e.to_string()))?;
+        message.headers_mut().extend(request.headers.iter().cloned().map(|(n, v)| (Some(n), v)));
+        let response = self.sender.send_request(message).await.map_err(|e| broken(&e))?;
+        let (parts, body) = response.into_parts();
+        let head = Head { status: parts.status, headers: parts.headers, http_10: false };
+        Ok((head, Stream { body, _place: self }))
+    }
+}
+
+fn broken(e: &hyper::Error) -> Broken {
+    Broken::Io(std::io::Error::other(e.to_string()))
+}

@@ -1,0 +1,72 @@
+//! What an upstream connection runs over: TCP, TLS over TCP, or an in-memory pipe in tests.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// A connected byte stream.
+pub(crate) enum Io {
+    /// Plain TCP.
+    Tcp(TcpStream),
+    /// TLS; boxed, since its state is fifty times as large.
+    Tls(Box<TlsStream<TcpStream>>),
+    /// An in-memory pipe.
+    Pipe(DuplexStream),
+}
+
+impl Io {
+    /// Whether the peer has closed, or said something that nobody asked for, while the connection
+    /// lay idle: one system call, exact at this moment.
+    pub(crate) fn is_stale(&self) -> bool {
+        let socket = match self {
+            Self::Tcp(s) => s,
+            Self::Tls(s) => s.get_ref().0,
+            Self::Pipe(_) => return false,
+        };
+        let mut byte = [std::mem::MaybeUninit::uninit(); 1];
+        match socket2::SockRef::from(socket).peek(&mut byte) {
+            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+            Ok(_) => true,
+        }
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(s) => Pin::new(s).poll_read(cx, buf),
+            Self::Tls(s) => Pin::new(s).poll_read(cx, buf),
+            Self::Pipe(s) => Pin::new(s).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(s) => Pin::new(s).poll_write(cx, buf),
+            Self::Tls(s) => Pin::new(s).poll_write(cx, buf),
+            Self::Pipe(s) => Pin::new(s).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(s) => Pin::new(s).poll_flush(cx),
+            Self::Tls(s) => Pin::new(s).poll_flush(cx),
+            Self::Pipe(s) => Pin::new(s).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
+            Self::Tls(s) => Pin::new(s).poll_shutdown(cx),
+            Self::Pipe(s) => Pin::new(s).poll_shutdown(cx),
+        }
+    }
+}
