@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::{ApiError, ErrorKind};
 
 #[derive(Debug)]
-pub(crate) struct Fields(pub(crate) Map<String, Value>);
+pub(crate) struct Fields(Map<String, Value>);
 
 impl Fields {
     /// The body of a request.
@@ -29,8 +29,14 @@ impl Fields {
         }
     }
 
+    /// What was not taken, without nulls.
+    pub(crate) fn rest(mut self) -> Map<String, Value> {
+        self.0.retain(|_, value| !value.is_null());
+        self.0
+    }
+
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.remove(name).filter(|value| !value.is_null())
+        self.0.shift_remove(name).filter(|value| !value.is_null())
     }
 
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {

@@ -37,7 +37,7 @@ pub fn parse_request(body: &[u8]) -> Result<Request, ApiError> {
     }
     request.stream = fields.bool("stream")?.unwrap_or(true);
     common(&mut fields, &mut request)?;
-    request.rest = fields.0;
+    request.rest = fields.rest();
     Ok(request)
 }
 

@@ -38,7 +38,7 @@ pub fn parse_request(body: &[u8]) -> Result<Request, ApiError> {
     if let Some(choice) = fields.take("tool_choice") {
         request.tool_choice = Some(parse_tool_choice(&choice)?);
     }
-    request.rest = fields.0;
+    request.rest = fields.rest();
     Ok(request)
 }
 

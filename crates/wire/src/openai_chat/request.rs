@@ -20,9 +20,9 @@ pub fn parse_request(body: &[u8]) -> Result<Request, ApiError> {
     let mut request = Request { model, ..Request::default() };
     messages(conversation, &mut request)?;
     request.stream = fields.bool("stream")?.unwrap_or(false);
-    fields.0.remove("stream_options");
+    fields.take("stream_options");
     common(&mut fields, &mut request)?;
-    request.rest = fields.0;
+    request.rest = fields.rest();
     Ok(request)
 }
 

@@ -1,0 +1,321 @@
+//! What must hold for every input: the splitter loses nothing, what is rendered is read back, and no
+//! bytes make anything panic.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use firsttoken_wire::chat::{Event, StopReason, Usage};
+use firsttoken_wire::sse::{Split, Splitter, events};
+use firsttoken_wire::{ApiError, Dialect, ErrorKind, anthropic, openai_chat, typed};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const DIALECTS: [Dialect; 6] = [
+    Dialect::OpenAiChat,
+    Dialect::OpenAiResponses,
+    Dialect::OpenAiCompletions,
+    Dialect::OpenAiOther,
+    Dialect::Anthropic,
+    Dialect::Typed,
+];
+
+/// Bytes in which line ends and fields are frequent.
+fn stream() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        Just("\n"),
+        Just("\r"),
+        Just("\r\n"),
+        Just("\n\n"),
+        Just("\r\n\r\n"),
+        Just("data: x"),
+        Just("data"),
+        Just("event: e"),
+        Just(": c"),
+        Just("id: 1"),
+        Just("é"),
+    ];
+    vec(piece, 0..40).prop_map(|pieces| pieces.concat().into_bytes())
+}
+
+fn cut(bytes: &[u8], cuts: &[usize]) -> Vec<Bytes> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|at| at % (bytes.len() + 1)).collect();
+    cuts.extend([0, bytes.len()]);
+    cuts.sort_unstable();
+    cuts.windows(2).map(|pair| Bytes::copy_from_slice(&bytes[pair[0]..pair[1]])).collect()
+}
+
+fn dispatched(block: &[u8]) -> Vec<(Option<String>, Vec<u8>)> {
+    let with_data = events(block).filter(|event| event.has_data);
+    with_data.map(|event| (event.name.map(str::to_owned), event.data.into_owned())).collect()
+}
+
+proptest! {
+    #[test]
+    fn splitting_loses_nothing(bytes in stream(), cuts in vec(any::<usize>(), 0..8), bound in 0..80_usize) {
+        let mut splitter = Splitter::new(bound);
+        let (mut out, mut seen, mut overlong) = (Vec::new(), Vec::new(), false);
+        for chunk in cut(&bytes, &cuts) {
+            match splitter.push(chunk) {
+                Split::Whole(block) => {
+                    prop_assert!(!overlong && !block.is_empty());
+                    let tiled: Vec<u8> = events(&block).flat_map(|event| event.raw.to_vec()).collect();
+                    prop_assert_eq!(&tiled, &block);
+                    seen.extend(dispatched(&block));
+                    out.extend_from_slice(&block);
+                }
+                Split::Partial => prop_assert!(!overlong && splitter.tail_len() <= bound),
+                Split::Overlong(raw) => {
+                    overlong = true;
+                    out.extend_from_slice(&raw);
+                }
+            }
+        }
+        if !overlong {
+            prop_assert_eq!(seen, dispatched(&bytes));
+        }
+        out.extend_from_slice(&splitter.take_tail());
+        prop_assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn no_bytes_make_a_codec_panic(bytes in prop_oneof![stream(), vec(any::<u8>(), 0..200), json()], status in any::<u16>()) {
+        let frame = [b"data: ".as_slice(), &bytes, b"\n\n"].concat();
+        for dialect in DIALECTS {
+            let mut parser = dialect.parser();
+            for event in events(&bytes).chain(events(&frame)) {
+                parser.parse(&event, &mut |_| {});
+                let _ = openai_chat::is_usage_only_chunk(&event);
+            }
+            let error = dialect.parse_error_body(status, &bytes);
+            prop_assert!(error.message.len() < 5_000);
+            let _ = dialect.parse_answer(&bytes);
+        }
+        for request in [openai_chat::parse_request(&bytes), anthropic::parse_request(&bytes), typed::parse_request(&bytes)] {
+            if let Ok(request) = request {
+                let _ = openai_chat::render_request(&request, true);
+                let _ = anthropic::render_request(&request);
+            }
+        }
+    }
+}
+
+/// Frames of the right words with values of any type.
+fn json() -> impl Strategy<Value = Vec<u8>> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<i64>().prop_map(Into::into),
+        prop_oneof![
+            Just("text_delta"),
+            Just("content_block_delta"),
+            Just("message_delta"),
+            Just("response.completed"),
+            Just("tool_use"),
+            Just("user"),
+            Just("")
+        ]
+        .prop_map(Into::into),
+    ];
+    let key = prop_oneof![
+        Just("type"),
+        Just("choices"),
+        Just("delta"),
+        Just("content"),
+        Just("usage"),
+        Just("error"),
+        Just("index"),
+        Just("message"),
+        Just("messages"),
+        Just("role"),
+        Just("model"),
+        Just("tool_calls"),
+        Just("function"),
+        Just("response"),
+        Just("item"),
+        Just("output_index"),
+        Just("system"),
+        Just("tools"),
+        Just("text"),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(serde_json::Value::Array),
+            vec((key.clone(), inner), 0..5)
+                .prop_map(|fields| fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        ]
+    })
+    .prop_map(|value| value.to_string().into_bytes())
+}
+
+/// An answer as a model gives it.
+#[derive(Clone, Debug)]
+struct Answer {
+    pieces: Vec<Piece>,
+    usage: Usage,
+    stop: StopReason,
+}
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Text(String),
+    Reasoning(String),
+    Tool { name: String, arguments: Vec<String> },
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    let text = any::<String>().prop_filter("content is not empty", |text| !text.is_empty());
+    let piece = prop_oneof![
+        text.clone().prop_map(Piece::Text),
+        text.clone().prop_map(Piece::Reasoning),
+        ("[a-z_]{1,9}", vec(text, 0..3)).prop_map(|(name, arguments)| Piece::Tool { name, arguments }),
+    ];
+    let stop = prop_oneof![
+        Just(StopReason::Stop),
+        Just(StopReason::Length),
+        Just(StopReason::Tool),
+        Just(StopReason::Filter),
+        Just(StopReason::Other("odd".to_owned())),
+    ];
+    let usage = any::<[u16; 5]>().prop_map(|[uncached, read, write, output, reasoning]| Usage {
+        input_tokens: Some(u64::from(uncached) + u64::from(read) + u64::from(write)),
+        cache_read_tokens: Some(read.into()),
+        cache_write_tokens: Some(write.into()),
+        output_tokens: Some(output.into()),
+        reasoning_tokens: Some(reasoning.into()),
+    });
+    (vec(piece, 0..12), usage, stop).prop_map(|(pieces, usage, stop)| Answer { pieces, usage, stop })
+}
+
+impl Answer {
+    fn content(&self) -> Vec<Event<'static>> {
+        let (mut all, mut calls) = (Vec::new(), 0);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => all.push(Event::Text(Cow::Owned(text.clone()))),
+                Piece::Reasoning(text) => all.push(Event::Reasoning(Cow::Owned(text.clone()))),
+                Piece::Tool { name, arguments } => {
+                    let index = calls;
+                    calls += 1;
+                    let id = format!("call_{index}").into();
+                    all.push(Event::ToolStart { index, id, name: name.clone().into() });
+                    all.extend(
+                        arguments
+                            .iter()
+                            .map(|json| Event::ToolArguments { index, json: json.clone().into() }),
+                    );
+                }
+            }
+        }
+        all
+    }
+
+    fn events(&self) -> Vec<Event<'static>> {
+        let mut all = vec![Event::Start { id: "id".into(), model: "m".into() }];
+        all.extend(self.content());
+        all.extend([Event::Stop(self.stop.clone()), Event::Usage(self.usage), Event::End]);
+        all
+    }
+}
+
+fn rendered(events: &[Event<'_>], mut render: impl FnMut(&Event<'_>, &mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    events.iter().for_each(|event| render(event, &mut out));
+    out
+}
+
+/// What a stream says, without what says nothing. Written down, because events borrow.
+fn said(dialect: Dialect, stream: &[u8]) -> Vec<String> {
+    let mut parser = dialect.parser();
+    let mut all = Vec::new();
+    for event in events(stream) {
+        parser.parse(&event, &mut |event| {
+            if event != Event::Other {
+                all.push(format!("{event:?}"));
+            }
+        });
+    }
+    all
+}
+
+fn written(events: impl IntoIterator<Item = Event<'static>>) -> Vec<String> {
+    events.into_iter().map(|event| format!("{event:?}")).collect()
+}
+
+proptest! {
+    #[test]
+    fn openai_chat_reads_what_it_renders(answer in answer()) {
+        let mut renderer = openai_chat::Renderer::new("id", "m", 1).include_usage(true);
+        let stream = rendered(&answer.events(), |event, out| renderer.render(event, out));
+        prop_assert_eq!(said(Dialect::OpenAiChat, &stream), written(answer.events()));
+    }
+
+    #[test]
+    fn anthropic_reads_what_it_renders(answer in answer()) {
+        let mut renderer = anthropic::Renderer::new("id", "m");
+        let stream = rendered(&answer.events(), |event, out| renderer.render(event, out));
+        let got = said(Dialect::Anthropic, &stream);
+        let counts = |line: &&String| line.starts_with("Usage");
+        let without: Vec<String> = got.iter().filter(|line| !counts(line)).cloned().collect();
+        let mut expected = answer.events();
+        expected.retain(|event| !matches!(event, Event::Usage(_)));
+        prop_assert_eq!(without, written(expected));
+        prop_assert_eq!(got.iter().rfind(counts).cloned(), written([Event::Usage(answer.usage)]).pop());
+        blocks_are_whole(&stream)?;
+    }
+
+    #[test]
+    fn typed_reads_what_it_renders(answer in answer()) {
+        let mut renderer = typed::Renderer::new();
+        let stream = rendered(&answer.events(), |event, out| renderer.render(event, out));
+        let mut expected = answer.content();
+        expected.extend([Event::Stop(answer.stop), Event::End]);
+        prop_assert_eq!(said(Dialect::Typed, &stream), written(expected));
+        let ids: Vec<u64> = events(&stream).filter_map(|event| event.id?.parse().ok()).collect();
+        prop_assert_eq!(ids, (1..=renderer.last_id()).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn nothing_follows_an_error(answer in answer(), at in any::<prop::sample::Index>()) {
+        let mut all = answer.events();
+        let at = at.index(all.len());
+        let error = ApiError::new(ErrorKind::Timeout, "silent").code("timeout");
+        all.insert(at, Event::Error(error.clone()));
+        let mut openai = openai_chat::Renderer::new("id", "m", 1);
+        let mut claude = anthropic::Renderer::new("id", "m");
+        let mut ours = typed::Renderer::new();
+        for (dialect, stream) in [
+            (Dialect::OpenAiChat, rendered(&all, |event, out| openai.render(event, out))),
+            (Dialect::Anthropic, rendered(&all, |event, out| claude.render(event, out))),
+            (Dialect::Typed, rendered(&all, |event, out| ours.render(event, out))),
+        ] {
+            let said = said(dialect, &stream);
+            prop_assert!(said.iter().all(|line| line != "End" && line != "Malformed"));
+            let last = said.last().cloned().unwrap_or_default();
+            prop_assert!(last.starts_with("Error(ApiError { kind: Timeout, message: \"silent\""), "{}", last);
+        }
+    }
+}
+
+/// Blocks are numbered in order, deltas stand inside theirs, and all end before the message does.
+fn blocks_are_whole(stream: &[u8]) -> Result<(), TestCaseError> {
+    let (mut next, mut open, mut names) = (0, Vec::new(), Vec::new());
+    for event in events(stream) {
+        let data: serde_json::Value = serde_json::from_slice(&event.data).unwrap_or_default();
+        prop_assert_eq!(data["type"].as_str(), event.name);
+        let index = data["index"].as_u64();
+        match event.name {
+            Some("content_block_start") => {
+                prop_assert_eq!(index, Some(next));
+                open.push(next);
+                next += 1;
+            }
+            Some("content_block_delta") => prop_assert!(open.iter().any(|block| Some(*block) == index)),
+            Some("content_block_stop") => open.retain(|block| Some(*block) != index),
+            Some("message_stop") => prop_assert!(open.is_empty()),
+            _ => {}
+        }
+        names.push(event.name.unwrap_or_default().to_owned());
+    }
+    prop_assert_eq!(names.first().map(String::as_str), Some("message_start"));
+    prop_assert_eq!(names.last().map(String::as_str), Some("message_stop"));
+    Ok(())
+}
