@@ -90,11 +90,10 @@ proptest! {
             prop_assert!(error.message.len() < 5_000);
             let _ = dialect.parse_answer(&bytes);
         }
-        for request in [openai_chat::parse_request(&bytes), anthropic::parse_request(&bytes), typed::parse_request(&bytes)] {
-            if let Ok(request) = request {
-                let _ = openai_chat::render_request(&request, true);
-                let _ = anthropic::render_request(&request);
-            }
+        let requests = [openai_chat::parse_request(&bytes), anthropic::parse_request(&bytes), typed::parse_request(&bytes)];
+        for request in requests.into_iter().flatten() {
+            let _ = openai_chat::render_request(&request, true);
+            let _ = anthropic::render_request(&request);
         }
     }
 }
