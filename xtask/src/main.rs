@@ -4,10 +4,12 @@
 //! - [`run`]: from a clone to a listening gateway
 //! - [`test`]: everything that CI checks
 //! - [`tidy`]: what the house checks about itself
+//! - [`bars`]: what we promise about speed, measured beside a peer
 //! - [`clients`]: the official SDKs against the real binary
 //! - [`system`], [`process`]: the machine and its programs
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the terminal is what it works for")]
 
+mod bars;
 mod clients;
 mod process;
 mod run;
@@ -36,6 +38,8 @@ enum Verb {
     },
     /// Check everything, installing what that needs
     Test(test::Options),
+    /// List what we promise about speed, or measure it beside nginx
+    Bars(bars::Options),
     /// Check layering, sizes, bans, documents
     Tidy,
 }
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Run { args } => run::run(&args),
         Verb::Test(options) => test::run(&options),
+        Verb::Bars(options) => bars::run(&options),
         Verb::Tidy => tidy::run(),
     };
     match outcome {

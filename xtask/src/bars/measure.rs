@@ -1,0 +1,234 @@
+//! Runs a scenario: rounds in which every arm has its turn, in an order that moves on by one each
+//! round, so that no arm always comes after the same other.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::Plan;
+use super::judge::{Arm, Round};
+use super::rig::{Launcher, Rig, Subject, free_port};
+use super::table::{Closed, Load, MANY, Scenario};
+use crate::process;
+
+/// Time after the ramp before anything counts.
+const WARM_UP_S: f64 = 0.5;
+/// Clients that leave, per arm and round.
+const LEAVE: u32 = 300;
+/// What a client of a stalled reader lets the kernel hold.
+const STALLED_RECEIVE_BUFFER_BYTES: &str = "4096";
+/// The mock's own send buffer there: what it has written is then what its peer has taken, or little more.
+const MOCK_SEND_BUFFER_BYTES: &str = "16384";
+/// How long streams are open before memory is read.
+const OPEN: Duration = Duration::from_secs(60);
+/// How long stalled readers are given to fill every buffer.
+const FILL: Duration = Duration::from_secs(3);
+
+/// All rounds of one scenario.
+///
+/// # Errors
+/// When a process does not come up or a client fails.
+pub(super) fn rounds(scenario: &Scenario, plan: &Plan, launcher: &Launcher) -> Result<Vec<Round>> {
+    match scenario.load {
+        Load::Closed(closed) => {
+            in_turns(scenario, plan, launcher, &|rig, s, _| closed_loop(rig, s, &closed, plan))
+        }
+        Load::Cancel { state, http2 } => {
+            in_turns(scenario, plan, launcher, &|rig, s, round| cancel(rig, s, state, http2, round, plan))
+        }
+        Load::Memory => Ok(vec![memory(plan, launcher)?]),
+        Load::Stalled => stalled(plan, launcher),
+        Load::Connecting => connecting(plan, launcher).map(|round| vec![round]),
+        Load::Command(args) => Ok(vec![command(args)?]),
+    }
+}
+
+/// What one arm does in one round.
+type Turn<'a> = dyn Fn(&Rig, &Subject, usize) -> Result<Value> + 'a;
+
+fn in_turns(scenario: &Scenario, plan: &Plan, launcher: &Launcher, turn: &Turn<'_>) -> Result<Vec<Round>> {
+    let rig = launcher.rig(&plan.arms(), &[])?;
+    let mut rounds = Vec::new();
+    for number in 0..plan.rounds {
+        let mut round = Round::new();
+        for i in 0..rig.subjects.len() {
+            let subject = &rig.subjects[(number + i) % rig.subjects.len()];
+            let report = turn(&rig, subject, number)
+                .with_context(|| format!("{}, round {}, {:?}", scenario.name, number + 1, subject.arm))?;
+            round.insert(subject.arm, report);
+        }
+        println!("{}: round {} of {}", scenario.name, number + 1, plan.rounds);
+        rounds.push(round);
+    }
+    Ok(rounds)
+}
+
+fn closed_loop(rig: &Rig, subject: &Subject, closed: &Closed, plan: &Plan) -> Result<Value> {
+    let seconds = |s: f64| format!("{s:.2}");
+    let mut client = rig
+        .client("load", subject)
+        .with(&["--streams", &closed.streams.to_string(), "--spec", closed.spec])
+        .with(&["--ramp", &seconds(closed.ramp_s), "--warm-up", &seconds(closed.ramp_s + WARM_UP_S)])
+        .with(&["--window", &seconds(closed.window_s * plan.scale), "--mock", &rig.mock.to_string()])
+        .with(closed.more);
+    for tree in rig.trees(subject) {
+        client = client.with(&["--cpu-of", &tree]);
+    }
+    let mut report = client.report()?;
+    if subject.arm == Arm::Direct {
+        // The first tree is the mock here: what it cost is no figure of a gateway.
+        for figure in ["cpu_us_per_token", "cpu_us_per_request"] {
+            report[figure] = Value::Null;
+        }
+    }
+    Ok(report)
+}
+
+fn cancel(
+    rig: &Rig,
+    subject: &Subject,
+    state: &str,
+    http2: bool,
+    round: usize,
+    plan: &Plan,
+) -> Result<Value> {
+    let count = (f64::from(LEAVE) * plan.scale).round();
+    let client = if http2 { rig.client_http2("cancel", subject) } else { rig.client("cancel", subject) };
+    client
+        .with(&["--mock", &rig.mock.to_string(), "--state", state])
+        .with(&["--count", &count.to_string(), "--seed", &(round + 1).to_string()])
+        .report()
+}
+
+/// Memory of fresh processes: idle, then with streams that tick every 3 s. All arms at the same
+/// time, since memory takes nothing from anyone else's.
+fn memory(plan: &Plan, launcher: &Launcher) -> Result<Round> {
+    let rig = launcher.rig(&plan.arms_alone(), &[])?;
+    let hold = |subject: &Subject, streams: u32| {
+        let tree = rig.trees(subject).swap_remove(0);
+        rig.client("hold", subject)
+            .with(&["--streams", &streams.to_string(), "--spec", "ttft20,itl3000,n0"])
+            .with(&["--ramp", &format!("{:.2}", f64::from(streams) / 1000.0), "--memory-of", &tree])
+            .hold()
+    };
+    std::thread::sleep(Duration::from_secs(2));
+    let mut round: Round = rig.subjects.iter().map(|s| (s.arm, json!({ "pss_mib": {} }))).collect();
+    let mut holders: Vec<Vec<_>> = rig.subjects.iter().map(|_| Vec::new()).collect();
+    for (key, more) in [("idle", 0), ("open_1000", 1_000), ("open_5000", MANY - 1_000)] {
+        for (subject, held) in rig.subjects.iter().zip(&mut holders) {
+            held.push(hold(subject, more)?);
+        }
+        if more > 0 {
+            std::thread::sleep(OPEN.mul_f64(plan.scale));
+        }
+        for (subject, held) in rig.subjects.iter().zip(&mut holders) {
+            let counts = held.iter_mut().map(super::rig::Held::count).collect::<Result<Vec<_>>>()?;
+            let report = round.entry(subject.arm).or_default();
+            let last = counts.last().context("one holder was just pushed")?;
+            report["pss_mib"][key] = json!(mib(&last["pss_kb"]["subject"]));
+            report["failed"] = json!(counts.iter().filter_map(|c| c["lost"].as_u64()).sum::<u64>());
+        }
+        println!("memory: {key}");
+    }
+    Ok(round)
+}
+
+/// Healthy streams without, and beside, thousands that are never read.
+fn stalled(plan: &Plan, launcher: &Launcher) -> Result<Vec<Round>> {
+    let mut rounds = Vec::new();
+    let rig = launcher.rig(&plan.arms_alone(), &["--send-buffer-bytes", MOCK_SEND_BUFFER_BYTES])?;
+    for number in 0..plan.rounds {
+        let mut round = Round::new();
+        for subject in &rig.subjects {
+            // The peer is shown once: the bars are about us alone.
+            if subject.arm == Arm::Ours || number == 0 {
+                round.insert(subject.arm, stalled_once(&rig, subject, plan)?);
+            }
+        }
+        println!("stalled-readers: round {} of {}", number + 1, plan.rounds);
+        rounds.push(round);
+    }
+    Ok(rounds)
+}
+
+fn stalled_once(rig: &Rig, subject: &Subject, plan: &Plan) -> Result<Value> {
+    let (tree, mock) = (rig.trees(subject).swap_remove(0), rig.mock.to_string());
+    let hold = |streams: u32| {
+        rig.client("hold", subject)
+            .with(&["--streams", &streams.to_string(), "--spec", "n0,cs200", "--ramp", "3"])
+            .with(&["--stalled-receive-buffer-bytes", STALLED_RECEIVE_BUFFER_BYTES])
+            .with(&["--memory-of", &tree, "--mock", &mock])
+            .hold()
+    };
+    let healthy = || -> Result<f64> {
+        let closed = Closed { streams: 64, spec: "ttft20,itl20,n50", ramp_s: 1.0, window_s: 3.0, more: &[] };
+        let window_s = (closed.window_s * plan.scale).to_string();
+        let report = rig
+            .client("load", subject)
+            .with(&["--streams", &closed.streams.to_string(), "--spec", closed.spec, "--ramp", "1"])
+            .with(&["--warm-up", "1.5", "--window", &window_s])
+            .report()?;
+        report["itl_us"]["p99"].as_f64().context("no token was received")
+    };
+    let streams = (f64::from(MANY) * plan.scale).round();
+    let idle = hold(0)?.opened["pss_kb"]["subject"].as_f64().context("no memory was read")?;
+    let without = healthy()?;
+    let mut held = hold(rounded(streams))?;
+    std::thread::sleep(FILL);
+    let beside = healthy()?;
+    let count = held.count()?;
+    drop(held);
+    let again = healthy()?;
+    let number = |pointer: &str| {
+        count.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("no {pointer}"))
+    };
+    let kept = number("/mock/running")?;
+    Ok(json!({
+        "pss_kib_per_reader": (number("/pss_kb/subject")? - idle) / streams,
+        "pulled_kib_max": number("/mock/bytes_running_max")? / 1024.0,
+        "pulled_kib_mean": number("/mock/bytes_running")? / 1024.0 / kept.max(1.0),
+        "lost": (streams - kept).max(0.0) + number("/lost")?,
+        "itl_p99_ratio": beside / without,
+        "itl_p99_ratio_again": again / without,
+        "itl_p99_us": [without, beside, again],
+    }))
+}
+
+fn rounded(x: f64) -> u32 {
+    format!("{x:.0}").parse().unwrap_or(0)
+}
+
+/// Clients that leave while we dial an upstream that does not accept.
+fn connecting(plan: &Plan, launcher: &Launcher) -> Result<Round> {
+    let mut round = Round::new();
+    for arm in plan.arms_alone() {
+        let trap = free_port()?;
+        let subject = launcher.subject(arm, trap)?;
+        let client = launcher.client("connecting", &subject, &subject.url);
+        let mut report = client.with(&["--trap", &trap.to_string()]).report()?;
+        if report["control_arrived"] != json!(true) {
+            report["problem"] = json!("the request of the client that stayed did not arrive either");
+        }
+        round.insert(arm, report);
+    }
+    Ok(round)
+}
+
+/// A test of our own as a measurement: 0 if it passes, 1 if it fails.
+fn command(args: &[&str]) -> Result<Round> {
+    /// What nextest ends with when tests ran and one of them failed.
+    const TESTS_FAILED: i32 = 100;
+    let status = process::watch(&mut process::cargo(args), |_| ())?;
+    let report = match status.code() {
+        Some(0) => json!({ "broken": 0 }),
+        Some(TESTS_FAILED) => json!({ "broken": 1 }),
+        _ => json!({ "problem": format!("cargo {}: {status}", args.join(" ")) }),
+    };
+    Ok(Round::from([(Arm::Ours, report)]))
+}
+
+/// kB as MiB with one decimal.
+fn mib(kb: &Value) -> Option<f64> {
+    kb.as_f64().map(|kb| (kb / 102.4).round() / 10.0)
+}

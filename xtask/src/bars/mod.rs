@@ -1,0 +1,203 @@
+//! `cargo xtask bars`: what we promise about speed, memory and cancellation, measured beside a peer.
+//!
+//! - [`table`]: every bar and every scenario, as data
+//! - [`rig`]: the processes
+//! - [`measure`]: rounds of figures
+//! - [`judge`]: from figures to a verdict
+//! - [`record`]: what is kept
+//!
+//! A bar names a scenario, a place in its report and a judge; one scenario may serve several bars and
+//! is run once for all of them.
+
+mod judge;
+mod measure;
+mod record;
+mod rig;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{process, system};
+use judge::{Arm, Outcome, Round};
+use record::{Row, Setting};
+use rig::Launcher;
+use table::{Bar, SCENARIOS};
+
+/// Fewest rounds whose outcome is recorded.
+const ROUNDS_MIN: usize = 7;
+/// Niceness of all that is measured, where we may set it.
+const NICE: &str = "-10";
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Bars or scenarios (`ttft-1` means all that begin so), or `all`; none: list them
+    names: Vec<String>,
+    /// Rounds; fewer than 7 are not recorded
+    #[arg(long, default_value_t = ROUNDS_MIN)]
+    rounds: usize,
+    /// Two short rounds, for trying; never recorded
+    #[arg(long)]
+    quick: bool,
+    /// Only the peer against itself: how noisy is this machine?
+    #[arg(long)]
+    peer_only: bool,
+    /// Measure this binary instead of ours; never recorded
+    #[arg(long)]
+    gateway: Option<PathBuf>,
+}
+
+/// How a run goes.
+struct Plan {
+    rounds: usize,
+    /// Multiplies windows and counts.
+    scale: f64,
+    peer_only: bool,
+}
+
+impl Plan {
+    /// Who takes turns.
+    fn arms(&self) -> Vec<Arm> {
+        let all = [Arm::Ours, Arm::Nginx, Arm::Again, Arm::Direct];
+        all.into_iter().filter(|arm| !self.peer_only || *arm != Arm::Ours).collect()
+    }
+
+    /// Who is measured where nobody needs a turn.
+    fn arms_alone(&self) -> Vec<Arm> {
+        self.arms().into_iter().filter(|arm| matches!(arm, Arm::Ours | Arm::Nginx)).collect()
+    }
+}
+
+/// Lists the bars, or runs those that are named.
+///
+/// # Errors
+/// For a name that no bar has, and when something cannot be built, started or measured.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.names.is_empty() {
+        return list();
+    }
+    let wanted = select(&options.names)?;
+    system::ensure(&[&system::NGINX])?;
+    build(options)?;
+    let plan = Plan {
+        rounds: if options.quick { 2 } else { options.rounds },
+        scale: if options.quick { 0.3 } else { 1.0 },
+        peer_only: options.peer_only,
+    };
+    let scratch = Scratch::new()?;
+    let gateway = options.gateway.clone().unwrap_or_else(process::firsttoken);
+    let nice = process::output(&mut process::command("nice", &["-n", NICE, "true"])).is_ok().then_some(NICE);
+    let launcher = Launcher { dir: scratch.0.clone(), gateway, nice };
+    let recorded =
+        plan.rounds >= ROUNDS_MIN && options.gateway.is_none() && !options.peer_only && !options.quick;
+    for scenario in SCENARIOS.iter().filter(|s| wanted.iter().any(|b| b.scenario == s.name)) {
+        let setting = Setting::here()?;
+        let rounds = measure::rounds(scenario, &plan, &launcher)?;
+        let bars: Vec<&Bar> = wanted.iter().filter(|b| b.scenario == scenario.name).collect();
+        let rows = report(&bars, &rounds, &setting);
+        if recorded {
+            record::raw(scenario.name, &rounds, &setting)?;
+            record::keep(rows)?;
+        }
+    }
+    if !recorded {
+        println!("nothing was recorded: that takes {ROUNDS_MIN} full rounds of our own binary");
+    }
+    Ok(())
+}
+
+fn build(options: &Options) -> Result<()> {
+    process::run(&mut process::cargo(&["build", "--quiet", "--release", "--package", "firsttoken-harness"]))?;
+    if options.gateway.is_none() && !options.peer_only {
+        process::run(&mut process::cargo(&["build", "--quiet", "--release", "--package", "firsttoken"]))?;
+    }
+    Ok(())
+}
+
+/// The bars that one of the names means.
+fn select(names: &[String]) -> Result<Vec<Bar>> {
+    let means = |name: &str, bar: &Bar| {
+        name == "all" || name == bar.name || name == bar.scenario || bar.name.starts_with(&format!("{name}-"))
+    };
+    let bars = table::bars();
+    if let Some(unknown) = names.iter().find(|name| !bars.iter().any(|bar| means(name, bar))) {
+        bail!("there is no bar `{unknown}`\nhint: `cargo xtask bars` lists them");
+    }
+    Ok(bars.into_iter().filter(|bar| names.iter().any(|name| means(name, bar))).collect())
+}
+
+/// Prints every bar with its last verdict.
+fn list() -> Result<()> {
+    let last = record::last()?;
+    for bar in table::bars() {
+        match last.iter().find(|row| row.name == bar.name) {
+            Some(row) => {
+                println!(
+                    "{:32} {:12} {}, bar {}, {}",
+                    bar.name,
+                    row.verdict.to_string(),
+                    row.measured(),
+                    row.promised(),
+                    row.when
+                );
+            }
+            None => println!("{:32} {:12} {}", bar.name, "not run", bar.what),
+        }
+    }
+    Ok(())
+}
+
+/// Judges and prints these bars.
+fn report(bars: &[&Bar], rounds: &[Round], setting: &Setting) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for bar in bars {
+        let outcome = judge::judge(bar, rounds);
+        let row = Row::of(bar, &outcome, setting);
+        match &row {
+            Some(row) => {
+                println!("{}: {}, bar {}: {}", bar.name, row.measured(), row.promised(), row.verdict)
+            }
+            None => println!("{}: we were not measured", bar.name),
+        }
+        print_beside(bar, &outcome);
+        rows.extend(row);
+    }
+    rows
+}
+
+/// Prints what a reader needs to believe the verdict, or not.
+fn print_beside(bar: &Bar, outcome: &Outcome) {
+    let arms: Vec<String> =
+        outcome.arms.iter().map(|(arm, x)| format!("{} {x:.1}", format!("{arm:?}").to_lowercase())).collect();
+    println!("    {} {}", arms.join(" · "), bar.unit);
+    if let Some(again) = outcome.again {
+        let (low, high) = again.interval;
+        println!("    nginx against itself {:.3} ({low:.3}–{high:.3})", again.median);
+    }
+    if let Some(net) = outcome.net {
+        println!("    net of direct {net:.2}");
+    }
+    if let Some(note) = &outcome.note {
+        println!("    {note}");
+    }
+}
+
+/// A folder for configurations and logs that goes when the run has ended well or badly.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("firsttoken-bars-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Best effort: it lies in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
