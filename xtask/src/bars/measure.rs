@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::Plan;
 use super::judge::{Arm, Round};
 use super::rig::{Launcher, Rig, Subject, free_port};
 use super::table::{Closed, Load, MANY, Scenario};
+use super::{Plan, quiet};
 use crate::process;
 
 /// Time after the ramp before anything counts.
@@ -51,6 +51,7 @@ fn in_turns(scenario: &Scenario, plan: &Plan, launcher: &Launcher, turn: &Turn<'
     let rig = launcher.rig(&plan.arms(), &[])?;
     let mut rounds = Vec::new();
     for number in 0..plan.rounds {
+        wait_for_quiet(plan)?;
         let mut round = Round::new();
         for i in 0..rig.subjects.len() {
             let subject = &rig.subjects[(number + i) % rig.subjects.len()];
@@ -62,6 +63,13 @@ fn in_turns(scenario: &Scenario, plan: &Plan, launcher: &Launcher, turn: &Turn<'
         rounds.push(round);
     }
     Ok(rounds)
+}
+
+fn wait_for_quiet(plan: &Plan) -> Result<()> {
+    if !quiet::wait(plan.patience)? {
+        println!("others keep this machine busy; measuring all the same");
+    }
+    Ok(())
 }
 
 fn closed_loop(rig: &Rig, subject: &Subject, closed: &Closed, plan: &Plan) -> Result<Value> {
@@ -76,6 +84,7 @@ fn closed_loop(rig: &Rig, subject: &Subject, closed: &Closed, plan: &Plan) -> Re
         client = client.with(&["--cpu-of", &tree]);
     }
     let mut report = client.report()?;
+    report["others_cpu"] = json!(others(&report["cpu_s"], closed.window_s * plan.scale));
     if subject.arm == Arm::Direct {
         // The first tree is the mock here: what it cost is no figure of a gateway.
         for figure in ["cpu_us_per_token", "cpu_us_per_request"] {
@@ -83,6 +92,13 @@ fn closed_loop(rig: &Rig, subject: &Subject, closed: &Closed, plan: &Plan) -> Re
         }
     }
     Ok(report)
+}
+
+/// CPUs that neither we nor the subject used over the window: how disturbed this run was.
+fn others(cpu_s: &Value, window_s: f64) -> Option<f64> {
+    let seconds = |name: &str| cpu_s[name].as_f64();
+    let known = seconds("subject").unwrap_or(0.0) + seconds("mock")? + seconds("client")?;
+    Some((((seconds("machine")? - known) / window_s).max(0.0) * 100.0).round() / 100.0)
 }
 
 fn cancel(
@@ -139,6 +155,7 @@ fn stalled(plan: &Plan, launcher: &Launcher) -> Result<Vec<Round>> {
     let mut rounds = Vec::new();
     let rig = launcher.rig(&plan.arms_alone(), &["--send-buffer-bytes", MOCK_SEND_BUFFER_BYTES])?;
     for number in 0..plan.rounds {
+        wait_for_quiet(plan)?;
         let mut round = Round::new();
         for subject in &rig.subjects {
             // The peer is shown once: the bars are about us alone.

@@ -1,7 +1,7 @@
 //! `cargo xtask bars`: what we promise about speed, memory and cancellation, measured beside a peer.
 //!
 //! - [`table`]: every bar and every scenario, as data
-//! - [`rig`]: the processes
+//! - [`rig`]: the processes; [`quiet`]: whether anyone else is at work
 //! - [`measure`]: rounds of figures
 //! - [`judge`]: from figures to a verdict
 //! - [`record`]: what is kept
@@ -11,11 +11,13 @@
 
 mod judge;
 mod measure;
+mod quiet;
 mod record;
 mod rig;
 mod table;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -28,7 +30,7 @@ use table::{Bar, SCENARIOS};
 /// Fewest rounds whose outcome is recorded.
 const ROUNDS_MIN: usize = 7;
 /// Niceness of all that is measured, where we may set it.
-const NICE: &str = "-10";
+const NICE: &str = "-20";
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -41,6 +43,9 @@ pub(crate) struct Options {
     /// Two short rounds, for trying; never recorded
     #[arg(long)]
     quick: bool,
+    /// Seconds that each round waits for others on this machine to be quiet
+    #[arg(long, default_value_t = 20)]
+    patience: u64,
     /// Only the peer against itself: how noisy is this machine?
     #[arg(long)]
     peer_only: bool,
@@ -52,6 +57,8 @@ pub(crate) struct Options {
 /// How a run goes.
 struct Plan {
     rounds: usize,
+    /// How long each round may wait for a quiet machine.
+    patience: Duration,
     /// Multiplies windows and counts.
     scale: f64,
     peer_only: bool,
@@ -85,6 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         rounds: if options.quick { 2 } else { options.rounds },
         scale: if options.quick { 0.3 } else { 1.0 },
         peer_only: options.peer_only,
+        patience: Duration::from_secs(options.patience),
     };
     let scratch = Scratch::new()?;
     let gateway = options.gateway.clone().unwrap_or_else(process::firsttoken);
