@@ -1,7 +1,7 @@
 //! OpenAI Responses: a parser, enough to time a stream that passes through, and its error frame.
 //!
 //! Every event names itself in its `type`. Output items (messages, reasoning, function calls, tools
-//! of OpenAI's own) are numbered together; [`Parser`] counts the function calls among them. The
+//! of OpenAI's own) are numbered together; the parser counts the function calls among them. The
 //! stream ends with `response.completed`, `.incomplete` or `.failed`, each with the whole answer in it.
 
 use serde::Deserialize;
