@@ -35,18 +35,21 @@ impl Responses {
     }
 
     /// Appends an event of this type with its number.
-    fn event(&mut self, kind: &str, mut event: Value, out: &mut Vec<u8>) {
-        event["type"] = json!(kind);
-        event["sequence_number"] = json!(self.sequence);
+    fn event(&mut self, kind: &str, fields: Value, out: &mut Vec<u8>) {
+        let mut event = json!({"type": kind, "sequence_number": self.sequence});
         self.sequence += 1;
+        if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
+            event.extend(fields);
+        }
         push_named(out, &event);
     }
 
     /// An event that belongs to the text part.
-    fn part_event(&mut self, kind: &str, mut event: Value, out: &mut Vec<u8>) {
-        event["item_id"] = json!(self.item_id);
-        event["output_index"] = json!(0);
-        event["content_index"] = json!(0);
+    fn part_event(&mut self, kind: &str, fields: Value, out: &mut Vec<u8>) {
+        let mut event = json!({"item_id": self.item_id, "output_index": 0, "content_index": 0});
+        if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
+            event.extend(fields);
+        }
         self.event(kind, event, out);
     }
 

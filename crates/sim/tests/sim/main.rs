@@ -1,0 +1,16 @@
+//! The simulator seen from its sockets: are its dialects valid, its times exact, its faults what
+//! their names say, and its books right?
+//!
+//! Everything that can runs over in-memory pipes under a paused clock; what only a real socket can
+//! show (FIN, RST, what one write is) runs over loopback.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test looks at some faults and events and not at others"
+)]
+
+mod accounting;
+mod client;
+mod dialects;
+mod faults;
+mod timing;
