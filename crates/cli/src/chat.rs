@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 async fn ask(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut transcript = Transcript::new();
     let asking = async {
-        let mut body = send(arguments).await?;
+        let mut body = send(arguments, &mut transcript.sent).await?;
         let mut decoder = sse::Decoder::new(EVENT_BYTES_MAX);
         let mut parser = Dialect::Typed.parser();
         while let Some(frame) = body.frame().await {
@@ -73,7 +73,7 @@ async fn ask(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     transcript.finish(cancelled)
 }
 
-async fn send(arguments: &Arguments) -> anyhow::Result<Incoming> {
+async fn send(arguments: &Arguments, sent: &mut Instant) -> anyhow::Result<Incoming> {
     let url = format!("{}/v1/chat", arguments.url.trim_end_matches('/'));
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
@@ -91,6 +91,7 @@ async fn send(arguments: &Arguments) -> anyhow::Result<Incoming> {
         request = request.header("x-firsttoken-key", key);
     }
     let request = request.body(Full::from(question.to_string())).with_context(|| format!("--url {url}"))?;
+    *sent = Instant::now();
     let response = client.request(request).await.map_err(|e| unreachable_gateway(&arguments.url, &e))?;
     let status = response.status();
     if status.is_success() {

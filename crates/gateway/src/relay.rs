@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -44,7 +44,8 @@ pub(crate) struct Relay {
     tee: Tee,
     clocks: Clocks,
     commit: Commit,
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
+    last_read: Instant,
     /// What goes out before anything else is read: held events, an error event.
     ready: VecDeque<Bytes>,
     dialect: Dialect,
@@ -82,10 +83,11 @@ enum Step {
 impl Relay {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { record, source, inflate, tee, clocks, commit, dialect, upstream, hold_bytes_max } = parts;
-        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
+        let timer = Timer::new();
+        let last_read = record.accepted;
         let ready = VecDeque::new();
         let source = Some(source);
-        Self { record, source, inflate, tee, clocks, commit, timer, ready, dialect, upstream, hold_bytes_max }
+        Self { record, source, inflate, tee, clocks, commit, timer, last_read, ready, dialect, upstream, hold_bytes_max }
     }
 
     /// Holds the head back until there is content, an end, or no more time. An error means that
@@ -127,11 +129,11 @@ impl Relay {
                 return Poll::Ready(None);
             }
             match std::task::ready!(self.poll_step(cx)) {
+                Step::Data(bytes) if bytes.is_empty() => {}
                 Step::Data(bytes) => {
-                    if !bytes.is_empty() {
-                        self.commit.on_write(clock::now(), self.record.has_content());
-                        self.ready.push_back(bytes);
-                    }
+                    self.commit.on_write(self.last_read, self.record.has_content());
+                    self.record.bytes_out += bytes.len() as u64;
+                    return Poll::Ready(Some(bytes));
                 }
                 Step::Due => self.keepalive(),
                 Step::Complete(bytes) => {
@@ -211,7 +213,7 @@ impl Relay {
                 Poll::Pending => {}
             }
             // The timer only wakes us; what is due is decided from the stamps.
-            if self.timer.as_mut().poll(cx).is_pending() {
+            if self.timer.poll(cx).is_pending() {
                 return Poll::Pending;
             }
             let now = clock::now();
@@ -222,7 +224,7 @@ impl Relay {
                 return Poll::Ready(Step::Due);
             }
             let next = self.clocks.deadline().map_or(now + FOREVER, |(at, _)| at).min(self.commit.deadline());
-            self.timer.as_mut().reset(clock::to_tokio(next));
+            self.timer.reset(next);
         }
     }
 
@@ -239,6 +241,7 @@ impl Relay {
             },
         };
         let now = clock::now();
+        self.last_read = now;
         let (out, content) = self.watch(now, |tee, on_event| tee.push(bytes, on_event));
         self.clocks.on_bytes(now, content);
         self.judge(out)
@@ -363,9 +366,38 @@ impl Relay {
     }
 }
 
+/// A timer that is looked at once per token and fires a few times a minute: registered once, it costs
+/// a glance.
+struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    waker: Option<Waker>,
+}
+
+impl Timer {
+    /// Fires at once, to be set.
+    fn new() -> Self {
+        Self { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), waker: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let registered = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if registered && !self.sleep.is_elapsed() {
+            return Poll::Pending;
+        }
+        let polled = self.sleep.as_mut().poll(cx);
+        self.waker = polled.is_pending().then(|| cx.waker().clone());
+        polled
+    }
+
+    fn reset(&mut self, at: Instant) {
+        self.waker = None;
+        self.sleep.as_mut().reset(clock::to_tokio(at));
+    }
+}
+
 /// Reads a body to its end, so that its connection can be used again. The client does not wait for it.
 fn linger(mut source: Source) {
-    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(None) = source.poll_data(&mut context) {
         return;
     }

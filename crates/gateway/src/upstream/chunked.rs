@@ -1,8 +1,7 @@
-//! HTTP/1.1 message bodies (RFC 9112 §6–7), decoded incrementally: bytes in, payload out.
+//! HTTP/1.1 message bodies (RFC 9112 §6–7), decoded incrementally and in place: the payload of a read
+//! is moved together at its start, over the framing, so that one copy hands it on.
 //!
-//! Invariant: payload is copied once, in order, and nothing after the end of the body is taken.
-
-use bytes::BytesMut;
+//! Invariant: payload keeps its order, and nothing after the end of the body is taken.
 
 /// Longest chunk-size line or trailer line.
 const LINE_BYTES_MAX: u32 = 4096;
@@ -57,32 +56,39 @@ impl Framing {
         matches!(self, Self::Close) || self.is_done()
     }
 
-    /// Takes what belongs to this body from `input`, appends the payload to `out`, and says how much it took.
-    pub(crate) fn decode(&mut self, input: &[u8], out: &mut BytesMut) -> Result<usize, Malformed> {
+    /// Takes what belongs to this body from `buf`, moves its payload to the start of `buf`, and says how
+    /// long the payload is and how much was taken.
+    pub(crate) fn decode(&mut self, buf: &mut [u8]) -> Result<Decoded, Malformed> {
         match self {
-            Self::Empty => Ok(0),
-            Self::Close => {
-                out.extend_from_slice(input);
-                Ok(input.len())
-            }
+            Self::Empty => Ok(Decoded { payload: 0, taken: 0 }),
+            Self::Close => Ok(Decoded { payload: buf.len(), taken: buf.len() }),
             Self::Length(left) => {
-                let n = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                out.extend_from_slice(&input[..n]);
+                let n = buf.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= n as u64;
-                Ok(n)
+                Ok(Decoded { payload: n, taken: n })
             }
-            Self::Chunked(state) => decode_chunked(state, input, out),
+            Self::Chunked(state) => decode_chunked(state, buf),
         }
     }
 }
 
-fn decode_chunked(state: &mut Chunk, input: &[u8], out: &mut BytesMut) -> Result<usize, Malformed> {
-    let mut at = 0;
-    while at < input.len() {
+/// What a read held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decoded {
+    /// Bytes of payload, now at the start of the buffer.
+    pub(crate) payload: usize,
+    /// Bytes that belong to this body; what stands behind them does not.
+    pub(crate) taken: usize,
+}
+
+fn decode_chunked(state: &mut Chunk, buf: &mut [u8]) -> Result<Decoded, Malformed> {
+    let (mut at, mut payload) = (0, 0);
+    while at < buf.len() {
         if let Chunk::Data(left) = state {
-            let n = (input.len() - at).min(usize::try_from(*left).unwrap_or(usize::MAX));
-            out.extend_from_slice(&input[at..at + n]);
+            let n = (buf.len() - at).min(usize::try_from(*left).unwrap_or(usize::MAX));
+            buf.copy_within(at..at + n, payload);
             at += n;
+            payload += n;
             *left -= n as u64;
             if *left == 0 {
                 *state = Chunk::DataEnd { cr: false };
@@ -92,10 +98,10 @@ fn decode_chunked(state: &mut Chunk, input: &[u8], out: &mut BytesMut) -> Result
         if *state == Chunk::Done {
             break;
         }
-        *state = step(*state, input[at])?;
+        *state = step(*state, buf[at])?;
         at += 1;
     }
-    Ok(at)
+    Ok(Decoded { payload, taken: at })
 }
 
 /// One byte of framing.
@@ -151,12 +157,14 @@ fn step(state: Chunk, byte: u8) -> Result<Chunk, Malformed> {
 mod tests {
     use super::*;
 
-    /// Decodes `input` in pieces cut at `cuts`; returns the payload and how many bytes were taken.
+    /// Decodes `input` in two pieces; returns the payload and how many bytes were taken.
     fn decode(mut framing: Framing, input: &[u8], cut: usize) -> Result<(String, usize, bool), Malformed> {
-        let mut out = BytesMut::new();
-        let mut taken = 0;
+        let (mut out, mut taken) = (Vec::new(), 0);
         for piece in [&input[..cut], &input[cut..]] {
-            taken += framing.decode(piece, &mut out)?;
+            let mut buf = piece.to_vec();
+            let decoded = framing.decode(&mut buf)?;
+            out.extend_from_slice(&buf[..decoded.payload]);
+            taken += decoded.taken;
         }
         Ok((String::from_utf8_lossy(&out).into_owned(), taken, framing.is_done()))
     }

@@ -125,16 +125,16 @@ impl Connection {
     /// The next payload, whatever one read brought. `None` at the end of a complete body.
     pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         if !self.ahead.is_empty() && !self.framing.is_done() {
-            let mut out = BytesMut::with_capacity(self.ahead.len());
-            match self.framing.decode(&self.ahead, &mut out) {
-                Ok(taken) => drop(self.ahead.split_to(taken)),
+            let mut ahead = std::mem::take(&mut self.ahead);
+            let bytes = match self.framing.decode(&mut ahead) {
+                Ok(decoded) => {
+                    self.ahead.extend_from_slice(&ahead[decoded.taken..]);
+                    Bytes::copy_from_slice(&ahead[..decoded.payload])
+                }
                 Err(e) => return Poll::Ready(Some(Err(Broken::Protocol(e.0.to_owned())))),
-            }
-            if self.ahead.is_empty() {
-                self.ahead = BytesMut::new();
-            }
-            if !out.is_empty() {
-                return Poll::Ready(Some(Ok(out.freeze())));
+            };
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(bytes)));
             }
         }
         while !self.framing.is_done() {
@@ -153,7 +153,7 @@ impl Connection {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut buf = ReadBuf::new(scratch);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
-            let read = buf.filled();
+            let read = buf.filled_mut();
             if read.is_empty() {
                 self.keep_alive = false;
                 return Poll::Ready(if self.framing.ends_at_close() {
@@ -163,12 +163,13 @@ impl Connection {
                     Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
                 });
             }
-            let mut out = BytesMut::with_capacity(read.len());
-            match self.framing.decode(read, &mut out) {
-                Ok(taken) => self.ahead.extend_from_slice(&read[taken..]),
-                Err(e) => return Poll::Ready(Err(Broken::Protocol(e.0.to_owned()))),
-            }
-            Poll::Ready(Ok(Some(out.freeze())))
+            Poll::Ready(match self.framing.decode(read) {
+                Ok(decoded) => {
+                    self.ahead.extend_from_slice(&read[decoded.taken..]);
+                    Ok(Some(Bytes::copy_from_slice(&read[..decoded.payload])))
+                }
+                Err(e) => Err(Broken::Protocol(e.0.to_owned())),
+            })
         })
     }
 }
