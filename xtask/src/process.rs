@@ -9,6 +9,9 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+/// How the names of variables start with which cargo describes the package that it runs.
+const OURS: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -32,9 +35,16 @@ pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(program: S, args: &[&str]) -> C
     command
 }
 
-/// The cargo that runs us, with `args`.
+/// The cargo that runs us, with `args`, as it would run from a shell: what cargo told us about our own
+/// package would make it build again what depends on such variables (ring does).
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), args)
+    let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), args);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| OURS.iter().any(|start| name.starts_with(start))) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// Where `program` is, looked up in `PATH` and where Debian keeps what root runs.

@@ -138,7 +138,12 @@ impl Fields {
             invalid(format!("the request body is not UTF-8 from byte {} on", e.valid_up_to()))
                 .code("invalid_utf8")
         })?;
-        let raw: Raw<'_> = serde_json::from_str(text).map_err(|e| not_json(text, &e))?;
+        // An array would pass for the struct's fields in their order.
+        let object = text.trim_start().starts_with('{');
+        let raw: Raw<'_> = serde_json::from_str(text).map_err(|e| not_json(&e))?;
+        if !object {
+            return Err(invalid("the request body must be a JSON object").code("invalid_type"));
+        }
         let model_raw =
             raw.model.ok_or_else(|| invalid("model is missing").at("model").code("missing_field"))?;
         let model: String = typed(model_raw, "model", "a string")?;
@@ -219,12 +224,11 @@ fn typed<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, expected: &str)
         .map_err(|_| invalid(format!("{field} must be {expected}")).at(field).code("invalid_type"))
 }
 
-fn not_json(text: &str, e: &serde_json::Error) -> ApiError {
-    if !text.trim_start().starts_with('{') && e.is_data() {
+fn not_json(e: &serde_json::Error) -> ApiError {
+    if e.is_data() {
         return invalid("the request body must be a JSON object").code("invalid_type");
     }
-    let what = e.to_string();
-    invalid(format!("the request body is not valid JSON: {what}")).code("invalid_json")
+    invalid(format!("the request body is not valid JSON: {e}")).code("invalid_json")
 }
 
 #[cfg(test)]

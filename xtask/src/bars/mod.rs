@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let scratch = Scratch::new()?;
     let gateway = options.gateway.clone().unwrap_or_else(process::firsttoken);
-    let nice = process::output(&mut process::command("nice", &["-n", NICE, "true"])).is_ok().then_some(NICE);
+    let nice = may_be_nice().then_some(NICE);
     let launcher = Launcher { dir: scratch.0.clone(), gateway, nice };
     let recorded =
         plan.rounds >= ROUNDS_MIN && options.gateway.is_none() && !options.peer_only && !options.quick;
@@ -114,6 +114,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("nothing was recorded: that takes {ROUNDS_MIN} full rounds of our own binary");
     }
     Ok(())
+}
+
+/// Whether we may raise the priority: `nice` goes on without when it may not, so its outcome is asked.
+fn may_be_nice() -> bool {
+    let niceness = process::output(&mut process::command("nice", &["-n", NICE, "nice"]));
+    niceness.is_ok_and(|text| text.trim() == NICE)
 }
 
 fn build(options: &Options) -> Result<()> {
