@@ -1,7 +1,7 @@
 //! What happened: counters, and a record of each request.
 //!
 //! A test of cancellation stands or falls with when the provider noticed that its caller had left and
-//! with how much it went on producing. So every request holds a [`Ticket`], and a ticket that is
+//! with how much it went on producing. So every request holds a `Ticket`, and a ticket that is
 //! dropped before the answer ended is an abort, stamped at that moment.
 //!
 //! Times are nanoseconds of tokio's clock since the simulator started plus `Options::origin_ns`: give

@@ -150,7 +150,7 @@ async fn the_last_request_is_kept_as_it_came() -> Result<(), Failure> {
     ask(&sim, "/v1/messages?beta=true", "n=1", &request, PATIENCE).await?;
     let last = sim.last().ok_or("there was a request")?;
     assert_eq!((last.method.as_str(), last.version.as_str()), ("POST", "HTTP/1.1"));
-    assert_eq!(last.path, "http://sim.test/v1/messages?beta=true".trim_start_matches("http://sim.test"));
+    assert_eq!(last.path, "/v1/messages?beta=true");
     assert!(last.headers.contains(&("x-sim".to_owned(), "n=1".to_owned())), "{last:?}");
     assert_eq!(last.body, request.to_string());
     Ok(())
