@@ -153,9 +153,10 @@ fn memory(plan: &Plan, launcher: &Launcher) -> Result<Round> {
 /// Healthy streams without, and beside, thousands that are never read.
 fn stalled(plan: &Plan, launcher: &Launcher) -> Result<Vec<Round>> {
     let mut rounds = Vec::new();
-    let rig = launcher.rig(&plan.arms_alone(), &["--send-buffer-bytes", MOCK_SEND_BUFFER_BYTES])?;
     for number in 0..plan.rounds {
         wait_for_quiet(plan)?;
+        // Fresh processes, since memory that an allocator keeps from the last round would count as idle.
+        let rig = launcher.rig(&plan.arms_alone(), &["--send-buffer-bytes", MOCK_SEND_BUFFER_BYTES])?;
         let mut round = Round::new();
         for subject in &rig.subjects {
             // The peer is shown once: the bars are about us alone.
