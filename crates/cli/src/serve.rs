@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     crate::say(&greeting(&config, &source, listener.local_addr()?, arguments.sim));
     let (stop, stopping) = server::stop();
     on_signal(stop)?;
-    Gateway::new(config, Network::Sockets).serve(&listener, &stopping)?;
+    Gateway::new(config, Network::Sockets).serve(listener, &stopping)?;
     Ok(())
 }
 

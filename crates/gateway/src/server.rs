@@ -71,11 +71,12 @@ impl Gateway {
         Self { shared: Shared::new(config), network }
     }
 
-    /// Serves on `listener` until `stop` says so and everything has drained. Blocks.
+    /// Serves on `listener` until `stop` says so and everything has drained. Blocks. Takes the listener,
+    /// so that nobody is left holding it open when the drain closes it.
     ///
     /// # Errors
     /// If a thread or an event loop cannot be had.
-    pub fn serve(self, listener: &std::net::TcpListener, stop: &Stopping) -> io::Result<()> {
+    pub fn serve(self, listener: std::net::TcpListener, stop: &Stopping) -> io::Result<()> {
         let mut threads = Vec::new();
         for index in 0..self.shared.config.threads.max(1) {
             let (shared, network) = (self.shared.clone(), self.network.clone());
@@ -86,6 +87,7 @@ impl Gateway {
             };
             threads.push(std::thread::Builder::new().name(format!("loop-{index}")).spawn(serving)?);
         }
+        drop(listener);
         self.shared.ready.store(true, Relaxed);
         for thread in threads {
             match thread.join() {
