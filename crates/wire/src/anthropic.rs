@@ -43,7 +43,7 @@ struct OutputDetails {
 }
 
 /// The counts of an answer so far, as Anthropic counts: a later report may leave out what it does not change.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     uncached: Option<u64>,
     cache_read: Option<u64>,

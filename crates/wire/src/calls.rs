@@ -3,7 +3,7 @@
 //! is the number of calls before it.
 
 /// The calls of one answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
     /// Bit per block that is a call, for the first 64 blocks.
     blocks: u64,

@@ -1,6 +1,9 @@
 //! Which dialect is which. The one place that dispatches on it; everything else holds a value.
 
+use std::borrow::Cow;
+
 use crate::chat::{Answer, Event};
+use crate::template::Template;
 use crate::{ApiError, ErrorKind, sse};
 use crate::{anthropic, openai_chat, openai_completions, openai_responses, typed};
 
@@ -117,21 +120,29 @@ impl Dialect {
     /// A parser for one stream of this dialect.
     #[must_use]
     pub fn parser(self) -> StreamParser {
-        StreamParser(match self {
+        let inner = match self {
             Self::OpenAiChat | Self::OpenAiOther => Inner::OpenAiChat(openai_chat::Parser::default()),
             Self::OpenAiResponses => Inner::OpenAiResponses(openai_responses::Parser::default()),
             Self::OpenAiCompletions => Inner::OpenAiCompletions(openai_completions::Parser::default()),
             Self::Anthropic => Inner::Anthropic(anthropic::Parser::default()),
             Self::Typed => Inner::Typed,
-        })
+        };
+        StreamParser { inner, template: None, lessons: LESSONS }
     }
 }
 
-/// Reads the frames of one stream. Its state is a few dozen bytes.
-#[derive(Clone, Debug)]
-pub struct StreamParser(Inner);
+/// How often in a row a stream may fail to repeat itself before it is taken to be one that never does.
+const LESSONS: u8 = 8;
 
+/// Reads the frames of one stream. Its state is a few hundred bytes.
 #[derive(Clone, Debug)]
+pub struct StreamParser {
+    inner: Inner,
+    template: Option<Template>,
+    lessons: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Inner {
     OpenAiChat(openai_chat::Parser),
     OpenAiResponses(openai_responses::Parser),
@@ -151,26 +162,65 @@ impl StreamParser {
             }
             return;
         }
+        if let Some(text) = self.template.as_ref().and_then(|template| template.text(event)) {
+            self.lessons = LESSONS;
+            return sink(Event::Text(text.into()));
+        }
         // Some servers keep a stream alive by empty data.
         if event.data.iter().all(u8::is_ascii_whitespace) {
             return sink(Event::Ping);
         }
-        let mut said = false;
-        let mut tell = |event: Event<'a>| {
-            said = true;
+        let before = (self.lessons > 0).then(|| self.inner.clone());
+        let (mut said, mut only) = (0_u32, None);
+        let read = self.inner.parse(event, &mut |event: Event<'a>| {
+            said += 1;
+            only = None;
+            if let (1, Event::Text(Cow::Borrowed(text))) = (said, &event) {
+                only = Some(*text);
+            }
             sink(event);
-        };
-        let read = match &mut self.0 {
-            Inner::OpenAiChat(parser) => parser.parse(event, &mut tell),
-            Inner::OpenAiResponses(parser) => parser.parse(event, &mut tell),
-            Inner::OpenAiCompletions(parser) => parser.parse(event, &mut tell),
-            Inner::Anthropic(parser) => parser.parse(event, &mut tell),
-            Inner::Typed => typed::parse(event, &mut tell),
-        };
+        });
         if read.is_err() {
-            sink(Event::Malformed);
-        } else if !said {
-            sink(Event::Other);
+            return sink(Event::Malformed);
+        }
+        if said == 0 {
+            return sink(Event::Other);
+        }
+        if let (Some(text), Some(before)) = (only, before)
+            && before == self.inner
+        {
+            self.lessons -= 1;
+            self.template = Template::learn(event, text);
+        }
+    }
+}
+
+#[cfg(test)]
+impl StreamParser {
+    /// A parser that parses every frame: the oracle for [`Template`].
+    pub(crate) fn without_recognition(mut self) -> Self {
+        self.lessons = 0;
+        self
+    }
+
+    /// The text of `event`, if it needs no parse.
+    pub(crate) fn recognises<'a>(&self, event: &'a sse::Event<'_>) -> Option<&'a str> {
+        self.template.as_ref()?.text(event)
+    }
+}
+
+impl Inner {
+    fn parse<'a>(
+        &mut self,
+        event: &'a sse::Event<'_>,
+        tell: &mut dyn FnMut(Event<'a>),
+    ) -> Result<(), NotJson> {
+        match self {
+            Self::OpenAiChat(parser) => parser.parse(event, tell),
+            Self::OpenAiResponses(parser) => parser.parse(event, tell),
+            Self::OpenAiCompletions(parser) => parser.parse(event, tell),
+            Self::Anthropic(parser) => parser.parse(event, tell),
+            Self::Typed => typed::parse(event, tell),
         }
     }
 }

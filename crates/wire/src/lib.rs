@@ -22,6 +22,7 @@ pub mod openai_chat;
 pub mod openai_completions;
 pub mod openai_responses;
 pub mod sse;
+mod template;
 pub mod typed;
 
 pub use dialect::{Dialect, StreamParser};

@@ -32,7 +32,7 @@ struct Choice<'a> {
 }
 
 /// Reads one stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parser {
     started: bool,
 }

@@ -125,7 +125,7 @@ impl Item<'_> {
 }
 
 /// Reads one stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parser {
     calls: Calls,
 }

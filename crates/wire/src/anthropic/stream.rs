@@ -70,7 +70,7 @@ struct Message<'a> {
 }
 
 /// Reads one stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parser {
     calls: Calls,
     counts: Counts,

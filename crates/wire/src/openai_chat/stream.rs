@@ -67,7 +67,7 @@ struct FunctionDelta<'a> {
 }
 
 /// Reads one stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parser {
     started: bool,
     tools: Tools,
@@ -141,7 +141,7 @@ impl Parser {
 
 /// Which tool call a delta belongs to. OpenAI numbers them from 0; some servers give no number,
 /// or 0 to all of them with an id each, or repeat id and name in every delta.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Tools {
     /// Bit per provider's index that began, up to 64.
     seen: u64,
@@ -150,7 +150,7 @@ struct Tools {
     current: Option<Call>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Call {
     given: Option<u64>,
     id_hash: u64,
