@@ -174,10 +174,9 @@ async fn refused(call: &Call, answer: Answer, upstream: &str, mut record: Box<Re
 
 /// `retry-after-ms`, else `retry-after` in seconds; dates are left to the caller.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number =
-        |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok().filter(|n| *n >= 0.0);
-    let ms = number("retry-after-ms").or_else(|| number("retry-after").map(|s| s * 1e3))?;
-    Some(Duration::from_millis(ms.min(1e9) as u64))
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds = number("retry-after-ms").map(|ms| ms / 1e3).or_else(|| number("retry-after"))?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// Collects an answer that is not streamed, so that a broken one is still a true status.

@@ -294,7 +294,7 @@ impl Record {
 
     fn finish(&mut self) -> Timeline {
         let now = clock::now();
-        let delivered = self.first_content.and(self.client.first_content_written());
+        let delivered = self.first_content.and_then(|_| self.client.first_content_written());
         let outcome = match self.outcome.take() {
             Some(Outcome::Complete) => "complete".to_owned(),
             Some(Outcome::Failed(code)) => code.to_owned(),

@@ -35,7 +35,6 @@ const fn bucket_of(us: u64) -> usize {
     }
     let octave = 63 - us.leading_zeros();
     let sub = (us >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
-    #[expect(clippy::cast_possible_truncation, reason = "below 4")]
     let index = (((octave - SUB_BITS + 1) << SUB_BITS) as usize) + sub as usize;
     if index < BUCKETS { index } else { BUCKETS - 1 }
 }
