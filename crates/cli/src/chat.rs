@@ -237,7 +237,7 @@ impl Transcript {
 
     fn evidence(&self, cancelled: bool) -> String {
         let since = |at: Option<Instant>| {
-            at.map_or("–".to_owned(), |at| format!("{:.1} ms", (at - self.sent).as_secs_f64() * 1e3))
+            at.map_or_else(|| "–".to_owned(), |at| format!("{:.1} ms", (at - self.sent).as_secs_f64() * 1e3))
         };
         let span = self.first_content.zip(self.last_content).map_or(0.0, |(f, l)| (l - f).as_secs_f64());
         let rate = |n: u64| n.saturating_sub(1) as f64 / span;

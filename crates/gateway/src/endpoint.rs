@@ -32,6 +32,10 @@ pub(crate) enum Endpoint {
 impl Endpoint {
     /// The endpoint at `path`, or the refusal.
     pub(crate) fn of(method: &Method, path: &str) -> Result<Self, ApiError> {
+        if has_dot_segment(path) {
+            let message = format!("{path} has a segment `.` or `..`; name the path itself");
+            return Err(ApiError::new(ErrorKind::InvalidRequest, message).code("invalid_path"));
+        }
         let (endpoint, allowed): (Self, &[Method]) = match path {
             "/v1/chat/completions" => (model(Dialect::OpenAiChat, "chat"), &[Method::POST]),
             "/v1/messages" => (model(Dialect::Anthropic, "chat"), &[Method::POST]),
@@ -61,6 +65,15 @@ impl Endpoint {
         let message = format!("{path} takes {}, not {method}", allowed[0]);
         Err(ApiError::new(ErrorKind::MethodNotAllowed, message).code("method_not_allowed"))
     }
+}
+
+/// Whether a server that resolves `.` and `..` could read `path` as another one. Ours decides by the
+/// path as it stands, an upstream may not, and it would be reached with our key.
+fn has_dot_segment(path: &str) -> bool {
+    path.split(['/', '\\']).any(|segment| {
+        let plain = segment.replace("%2e", ".").replace("%2E", ".");
+        plain == "." || plain == ".."
+    })
 }
 
 const fn model(dialect: Dialect, operation: &'static str) -> Endpoint {

@@ -101,7 +101,6 @@ impl Exchange {
     }
 
     /// The faults that strike before the head.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "every other fault strikes after the head")]
     async fn fail_early(&mut self, act: &Act) -> Result<Option<Reply>, Scripted> {
         let Some(spec) = act.fault else { return Ok(None) };
         let fault = spec.fault;

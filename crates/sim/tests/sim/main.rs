@@ -5,7 +5,6 @@
 //! show (FIN, RST, what one write is) runs over loopback.
 
 #![expect(
-    clippy::wildcard_enum_match_arm,
     reason = "a test looks at some faults and events and not at others"
 )]
 
