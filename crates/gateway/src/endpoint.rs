@@ -29,14 +29,29 @@ pub(crate) enum Endpoint {
     Metrics,
 }
 
+/// Why nothing is served there.
+#[derive(Debug)]
+pub(crate) struct Nothing {
+    /// What is wrong.
+    pub(crate) error: ApiError,
+    /// The methods that the path takes; none where there is no such path.
+    pub(crate) allowed: &'static [Method],
+}
+
+impl From<ApiError> for Nothing {
+    fn from(error: ApiError) -> Self {
+        Self { error, allowed: &[] }
+    }
+}
+
 impl Endpoint {
     /// The endpoint at `path`, or the refusal.
-    pub(crate) fn of(method: &Method, path: &str) -> Result<Self, ApiError> {
+    pub(crate) fn of(method: &Method, path: &str) -> Result<Self, Nothing> {
         if has_dot_segment(path) {
             let message = format!("{path} has a segment `.` or `..`; name the path itself");
-            return Err(ApiError::new(ErrorKind::InvalidRequest, message).code("invalid_path"));
+            return Err(ApiError::new(ErrorKind::InvalidRequest, message).code("invalid_path").into());
         }
-        let (endpoint, allowed): (Self, &[Method]) = match path {
+        let (endpoint, allowed): (Self, &'static [Method]) = match path {
             "/v1/chat/completions" => (model(Dialect::OpenAiChat, "chat"), &[Method::POST]),
             "/v1/messages" => (model(Dialect::Anthropic, "chat"), &[Method::POST]),
             "/v1/messages/count_tokens" => (model(Dialect::Anthropic, "count_tokens"), &[Method::POST]),
@@ -56,14 +71,15 @@ impl Endpoint {
                 let known =
                     "POST /v1/chat/completions, /v1/messages, /v1/responses, /v1/chat; GET /v1/models";
                 let message = format!("nothing is served at {path}. Try {known}.");
-                return Err(ApiError::new(ErrorKind::NotFound, message).code("unknown_path"));
+                return Err(ApiError::new(ErrorKind::NotFound, message).code("unknown_path").into());
             }
         };
         if allowed.contains(method) {
             return Ok(endpoint);
         }
         let message = format!("{path} takes {}, not {method}", allowed[0]);
-        Err(ApiError::new(ErrorKind::MethodNotAllowed, message).code("method_not_allowed"))
+        let error = ApiError::new(ErrorKind::MethodNotAllowed, message).code("method_not_allowed");
+        Err(Nothing { error, allowed })
     }
 }
 
@@ -98,11 +114,22 @@ mod tests {
 
     #[test]
     fn paths_lead_to_their_endpoints() {
-        let of = |method: Method, path: &str| Endpoint::of(&method, path).map_err(|e| e.kind);
+        let of = |method: Method, path: &str| Endpoint::of(&method, path).map_err(|nothing| nothing.error.kind);
         assert_eq!(of(Method::POST, "/v1/messages"), Ok(model(Dialect::Anthropic, "chat")));
         assert_eq!(of(Method::GET, "/v1/messages"), Err(ErrorKind::MethodNotAllowed));
         assert_eq!(of(Method::DELETE, "/v1/files/f"), Ok(Endpoint::Other));
         assert_eq!(of(Method::GET, "/v1/requests/req_1"), Ok(Endpoint::Timeline("req_1".to_owned())));
         assert_eq!(of(Method::GET, "/favicon.ico"), Err(ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn dot_segments_are_refused_however_they_are_spelled() {
+        for path in ["/v1/../x", "/v1/./x", "/v1/%2e%2E/x", "/v1/.%2e", "/v1/x\\..\\y"] {
+            let refused = Endpoint::of(&Method::GET, path).map_err(|nothing| nothing.error.kind);
+            assert_eq!(refused, Err(ErrorKind::InvalidRequest), "{path}");
+        }
+        for path in ["/v1/files/a..b", "/v1/models/.hidden", "/v1/x/..."] {
+            assert!(Endpoint::of(&Method::GET, path).is_ok(), "{path}");
+        }
     }
 }

@@ -59,7 +59,7 @@ async fn route(worker: &Arc<Worker>, peer: Peer, parts: &request::Parts, body: I
     let dialect = endpoint::dialect_of(path, parts.headers.contains_key("anthropic-version"));
     let endpoint = match Endpoint::of(&parts.method, path) {
         Ok(endpoint) => endpoint,
-        Err(error) => return error_response(dialect, &error, None),
+        Err(nothing) => return misplaced(dialect, &nothing),
     };
     match endpoint {
         Endpoint::Health => plain(StatusCode::OK, "ok\n"),
@@ -288,7 +288,8 @@ impl Inbound<'_> {
 
     fn plan_typed(&self, worker: &Worker, record: &mut Record, body: &[u8]) -> Result<Call, ApiError> {
         let config = &worker.shared.config;
-        let mut request = typed::parse_request(body)?;
+        inbound::text(body)?;
+        let mut request = typed::parse_request(body).map_err(with_place)?;
         if !request.stream {
             let message =
                 "/v1/chat always streams; leave stream out, or use /v1/chat/completions or /v1/messages";
@@ -313,6 +314,14 @@ impl Inbound<'_> {
         record.model = Some(asked);
         Ok(call)
     }
+}
+
+/// Says in the message, too, which field is wrong.
+fn with_place(mut error: ApiError) -> ApiError {
+    if let Some(field) = error.param.as_ref().filter(|field| !error.message.contains(*field)) {
+        error.message = format!("{field}: {}", error.message);
+    }
+    error
 }
 
 fn chat_path(prefix: &str, provider: Provider) -> String {
@@ -385,6 +394,16 @@ fn refusal_response(dialect: Dialect, refusal: Refusal) -> Response<Body> {
     };
     record.status = response.status().as_u16();
     headers::identify(response.headers_mut(), &id, &timing);
+    response
+}
+
+/// A path or a method that is not served.
+fn misplaced(dialect: Dialect, nothing: &endpoint::Nothing) -> Response<Body> {
+    let mut response = error_response(dialect, &nothing.error, None);
+    let methods: Vec<&str> = nothing.allowed.iter().map(Method::as_str).collect();
+    if let (false, Ok(allow)) = (methods.is_empty(), HeaderValue::try_from(methods.join(", "))) {
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
     response
 }
 

@@ -4,9 +4,6 @@
 //! Everything that can runs over in-memory pipes under a paused clock; what only a real socket can
 //! show (FIN, RST, what one write is) runs over loopback.
 
-#![expect(
-    reason = "a test looks at some faults and events and not at others"
-)]
 
 mod accounting;
 mod client;
