@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn paths_lead_to_their_endpoints() {
-        let of = |method: Method, path: &str| Endpoint::of(&method, path).map_err(|nothing| nothing.error.kind);
+        let of =
+            |method: Method, path: &str| Endpoint::of(&method, path).map_err(|nothing| nothing.error.kind);
         assert_eq!(of(Method::POST, "/v1/messages"), Ok(model(Dialect::Anthropic, "chat")));
         assert_eq!(of(Method::GET, "/v1/messages"), Err(ErrorKind::MethodNotAllowed));
         assert_eq!(of(Method::DELETE, "/v1/files/f"), Ok(Endpoint::Other));

@@ -19,7 +19,7 @@ use crate::config::Policy;
 use crate::failures;
 use crate::gateway::{Bounds, Worker};
 use crate::headers;
-use crate::inflate::Inflate;
+use crate::inflate::{Coding, Inflate};
 use crate::relay::{Parts, Relay};
 use crate::tee::{Face, Tee};
 use crate::timeline::{Phase, Record};
@@ -121,13 +121,12 @@ fn refuse(failure: &Failure, upstream: &str, mut record: Box<Record>) -> Refusal
 }
 
 fn inflate(head: &Head) -> Result<Option<Inflate>, String> {
-    match head.headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes().trim_ascii()) {
-        None | Some(b"identity" | b"") => Ok(None),
-        Some(b"gzip" | b"x-gzip") => Ok(Some(Inflate::new())),
-        Some(other) => Err(format!(
-            "the upstream encoded its answer with {}, though it was asked not to",
-            String::from_utf8_lossy(other)
-        )),
+    match Coding::of(&head.headers) {
+        Coding::Plain => Ok(None),
+        Coding::Gzip => Ok(Some(Inflate::new())),
+        Coding::Unknown(other) => {
+            Err(format!("the upstream encoded its answer with {other}, though it was asked not to"))
+        }
     }
 }
 

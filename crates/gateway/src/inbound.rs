@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use firsttoken_wire::{ApiError, Dialect, ErrorKind};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::config::Limits;
+use crate::inflate::Coding;
 
 fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::InvalidRequest, message)
@@ -37,12 +38,11 @@ pub(crate) async fn read_body(
         return Err(too_large(max));
     }
     let bytes = collect(body, max, limits.request_timeout).await?;
-    match headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes().trim_ascii()) {
-        None | Some(b"identity" | b"") => Ok(bytes),
-        Some(b"gzip" | b"x-gzip") => gunzip(&bytes, max),
-        Some(other) => Err(invalid(format!(
-            "content-encoding {} is not understood here; send gzip, or no encoding",
-            String::from_utf8_lossy(other)
+    match Coding::of(headers) {
+        Coding::Plain => Ok(bytes),
+        Coding::Gzip => gunzip(&bytes, max),
+        Coding::Unknown(other) => Err(invalid(format!(
+            "content-encoding {other} is not understood here; send gzip, or no encoding"
         ))
         .at("content-encoding")
         .code("unsupported_encoding")),
@@ -98,6 +98,14 @@ fn gunzip(bytes: &[u8], max: usize) -> Result<Bytes, ApiError> {
     if out.len() > max { Err(too_large(max)) } else { Ok(out.into()) }
 }
 
+/// The body as text, or the place from which on it is none.
+pub(crate) fn text(body: &[u8]) -> Result<&str, ApiError> {
+    std::str::from_utf8(body).map_err(|e| {
+        invalid(format!("the request body is not UTF-8 from byte {} on", e.valid_up_to()))
+            .code("invalid_utf8")
+    })
+}
+
 /// The fields that decide a request's way, found in its body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fields {
@@ -134,10 +142,7 @@ impl Fields {
         if body.is_empty() {
             return Err(invalid("the request has no body; send JSON with content-type application/json"));
         }
-        let text = std::str::from_utf8(body).map_err(|e| {
-            invalid(format!("the request body is not UTF-8 from byte {} on", e.valid_up_to()))
-                .code("invalid_utf8")
-        })?;
+        let text = text(body)?;
         // An array would pass for the struct's fields in their order.
         let object = text.trim_start().starts_with('{');
         let raw: Raw<'_> = serde_json::from_str(text).map_err(|e| not_json(&e))?;

@@ -6,13 +6,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::Bytes;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, anthropic, chat, openai_chat, typed};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request};
 use hyper::body::Incoming;
 
-use crate::body::{Body, TypedBody};
+use crate::body::{Body, EarlyBody, Opening, Telling, Voice};
 use crate::client::{ClientState, Drain};
 use crate::clock;
 use crate::config::{Auth, Provider};
@@ -165,6 +166,7 @@ impl Inbound<'_> {
             Err(error) => return Err(Box::new(exchange::invalid(error, record))),
         };
         match self.plan(worker, &mut record, &bytes, dialect) {
+            Ok(call) if call.stream => stream(worker, call, record).await,
             Ok(call) => answered(exchange::open(worker, call, record, Face::Opaque).await),
             Err(error) => Err(Box::new(exchange::invalid(error, record))),
         }
@@ -279,11 +281,8 @@ impl Inbound<'_> {
         let worker = worker.clone();
         let opening =
             Box::pin(async move { exchange::open(&worker, call, record, Face::Typed(Box::default())).await });
-        let mut response =
-            Response::new(Body::typed(TypedBody::new(opening, progress, accepted, keepalive, &id)));
-        headers::event_stream(response.headers_mut());
-        headers::identify(response.headers_mut(), &id, &timing);
-        Ok(response)
+        let voice = Voice::Typed(Box::new(Telling::new(progress, accepted, &id)));
+        Ok(early(EarlyBody::new(opening, voice, keepalive, keepalive), &id, &timing))
     }
 
     fn plan_typed(&self, worker: &Worker, record: &mut Record, body: &[u8]) -> Result<Call, ApiError> {
@@ -322,6 +321,34 @@ fn with_place(mut error: ApiError) -> ApiError {
         error.message = format!("{field}: {}", error.message);
     }
     error
+}
+
+/// Holds the head back for the first content, but no longer than it may be: if the upstream has said
+/// nothing by then, the head goes out alone, and what becomes of the request is told in the stream.
+async fn stream(worker: &Arc<Worker>, call: Call, mut record: Box<Record>) -> Answered {
+    let (hold, keepalive) = (call.policy.head_commit, call.policy.keepalive);
+    let due = clock::to_tokio(record.accepted + hold);
+    let (dialect, id) = (call.dialect, record.id.clone());
+    let (stamps, opened_at) = (record.stamps.clone(), clock::now());
+    record.status = 200;
+    let worker = worker.clone();
+    let mut opening: Opening =
+        Box::pin(async move { exchange::open(&worker, call, record, Face::Opaque).await });
+    if let Ok(opened) = tokio::time::timeout_at(due, &mut opening).await {
+        return answered(opened);
+    }
+    // A head that was held for some time brings the first sign of life with it.
+    let first = if hold.is_zero() { keepalive } else { Duration::ZERO };
+    let body = EarlyBody::new(opening, Voice::Dialect(dialect, id.clone()), first, keepalive);
+    Ok(early(body, &id, &stamps.server_timing(opened_at)))
+}
+
+/// A head that goes out before the upstream has said anything.
+fn early(body: EarlyBody, id: &str, timing: &str) -> Response<Body> {
+    let mut response = Response::new(Body::early(body));
+    headers::event_stream(response.headers_mut());
+    headers::identify(response.headers_mut(), id, timing);
+    response
 }
 
 fn chat_path(prefix: &str, provider: Provider) -> String {

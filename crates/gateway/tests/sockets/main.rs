@@ -1,0 +1,22 @@
+//! The gateway over real sockets, met by clients and upstreams that mean no good.
+//!
+//! Every test starts its own gateway and its own upstream on loopback ports: a scripted provider
+//! (`firsttoken_sim`) where answers matter, a hand-written one where bytes do. Nothing is judged by
+//! how long it took, except against bounds that a busy machine keeps too.
+//!
+//! - `rig`: a gateway and a provider to talk to. `client`, `upstream`: either side, byte by byte.
+//! - `requests`, `framing`, `keys`, `passing`: what comes in, and what of it goes up.
+//! - `transport`, `secure`, `early`: the way to the upstream and back.
+//! - `leaving`, `pressure`, `crowd`, `drain`, `blocked`: clients that go, stall or come in masses; the end.
+
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod upstream;
+
+#[cfg(test)]
+mod framing;
+#[cfg(test)]
+mod requests;
