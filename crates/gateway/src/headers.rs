@@ -74,7 +74,8 @@ pub(crate) fn presented_key(headers: &HeaderMap) -> (Option<&str>, KeyPlace) {
     }
 }
 
-/// The headers that go up. `key_place` tells which header held our key: that one never does.
+/// The headers that go up. `key_place` tells which header held our key: that one never does, nor does
+/// any other that holds the same key, as clients do that fill in every place they know.
 pub(crate) fn upward(
     from: &HeaderMap,
     upstream: &UpstreamConfig,
@@ -84,12 +85,16 @@ pub(crate) fn upward(
 ) -> Vec<(HeaderName, HeaderValue)> {
     let named = connection_names(from);
     let caller_auth = matches!(upstream.auth, Auth::Caller);
-    let crosses = |name: &HeaderName| {
+    let ours = presented_key(from).0.filter(|_| has_keys).map(str::as_bytes);
+    let is_ours =
+        |value: &HeaderValue| value.as_bytes().split(|b| b" ,;=".contains(b)).any(|word| Some(word) == ours);
+    let crosses = |name: &HeaderName, value: &HeaderValue| {
         let s = name.as_str();
         if HOP_BY_HOP.contains(&s)
             || NOT_UP.contains(&s)
             || s.starts_with("x-firsttoken-")
-            || named.contains(&s)
+            || named.iter().any(|n| n.eq_ignore_ascii_case(s))
+            || is_ours(value)
         {
             return false;
         }
@@ -98,8 +103,11 @@ pub(crate) fn upward(
             Some(place) => caller_auth && !(has_keys && place == key_place),
         }
     };
-    let mut up: Vec<_> =
-        from.iter().filter(|(name, _)| crosses(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let mut up: Vec<_> = from
+        .iter()
+        .filter(|(name, value)| crosses(name, value))
+        .map(|(n, v)| (n.clone(), v.clone()))
+        .collect();
     if let Auth::Key(key) = &upstream.auth {
         up.extend(credential(upstream.provider, key));
     }
@@ -206,7 +214,7 @@ mod tests {
     fn our_key_and_the_hop_stay_here() {
         let from = map(&[
             ("authorization", "Bearer ours"),
-            ("connection", "x-hop"),
+            ("connection", "X-Hop"),
             ("x-hop", "1"),
             ("cookie", "c"),
             ("x-forwarded-for", "10.0.0.1"),
@@ -234,6 +242,9 @@ mod tests {
             up.contains(&"x-api-key: theirs".to_owned()) && !up.iter().any(|h| h.contains("ours")),
             "{up:?}"
         );
+        let twice = map(&[("authorization", "Bearer ours"), ("x-api-key", "ours"), ("api-key", "ours")]);
+        let up = names(&twice, &upstream(Provider::Anthropic, Auth::Caller), true);
+        assert!(!up.iter().any(|h| h.contains("ours")), "{up:?}");
         let ours = map(&[("x-api-key", "ours")]);
         let up = names(&ours, &upstream(Provider::Anthropic, Auth::Caller), true);
         assert!(!up.iter().any(|h| h.contains("ours")), "{up:?}");

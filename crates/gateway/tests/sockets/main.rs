@@ -19,4 +19,8 @@ mod upstream;
 #[cfg(test)]
 mod framing;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
+mod passing;
+#[cfg(test)]
 mod requests;

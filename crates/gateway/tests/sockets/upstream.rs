@@ -33,6 +33,11 @@ pub(crate) struct Served {
 impl Served {
     /// Reads one request, body included; `None` where the peer has left.
     pub(crate) fn request(&mut self) -> Option<String> {
+        self.request_bytes().map(|(head, body)| head + &String::from_utf8_lossy(&body))
+    }
+
+    /// Reads one request: its head, and the bytes of its body.
+    pub(crate) fn request_bytes(&mut self) -> Option<(String, Vec<u8>)> {
         let head = loop {
             if let Some(at) = find(&self.ahead, b"\r\n\r\n") {
                 break at + 4;
@@ -45,10 +50,9 @@ impl Served {
         while self.ahead.len() < head + length {
             self.read()?;
         }
-        let bytes: Vec<u8> = self.ahead.drain(..head + length).collect();
-        let request = String::from_utf8_lossy(&bytes).into_owned();
-        self.requests.lock().unwrap().push(request.clone());
-        Some(request)
+        let body = self.ahead.drain(..head + length).skip(head).collect::<Vec<u8>>();
+        self.requests.lock().unwrap().push(format!("{text}{}", String::from_utf8_lossy(&body)));
+        Some((text, body))
     }
 
     fn read(&mut self) -> Option<()> {
