@@ -103,11 +103,11 @@ impl Tee {
     }
 
     fn overlong(&mut self, raw: Bytes) -> Bytes {
+        self.seen.overlong = true;
         if matches!(self.face, Face::Typed(_)) {
             self.seen.malformed = true;
             return Bytes::new();
         }
-        self.seen.overlong = true;
         raw
     }
 
@@ -115,14 +115,13 @@ impl Tee {
         let mut rendered = Vec::new();
         let mut kept = Kept::default();
         for event in sse::events(&block) {
-            let strip = match self.face {
-                Face::Same { strip_usage } => strip_usage && openai_chat::is_usage_only_chunk(&event),
-                Face::Typed(_) | Face::Opaque => false,
-            };
+            let (mut usage, mut content) = (false, false);
             let (seen, face) = (&mut self.seen, &mut self.face);
             self.parser.parse(&event, &mut |said| {
                 look(seen, &said);
                 on_event(&said);
+                content |= said.is_content();
+                usage |= matches!(said, Event::Usage(_));
                 // What a stream says of its end is told once the end is sure; see `Relay`.
                 if let Face::Typed(renderer) = face
                     && !matches!(said, Event::End | Event::Error(_))
@@ -130,6 +129,10 @@ impl Tee {
                     renderer.render(&said, &mut rendered);
                 }
             });
+            let strip = usage
+                && !content
+                && matches!(self.face, Face::Same { strip_usage: true })
+                && openai_chat::is_usage_only_chunk(&event);
             if self.seen.malformed {
                 break;
             }

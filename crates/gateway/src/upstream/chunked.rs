@@ -98,10 +98,35 @@ fn decode_chunked(state: &mut Chunk, buf: &mut [u8]) -> Result<Decoded, Malforme
         if *state == Chunk::Done {
             break;
         }
-        *state = step(*state, buf[at])?;
-        at += 1;
+        match whole_line(*state, &buf[at..]) {
+            Some((next, length)) => {
+                *state = next;
+                at += length;
+            }
+            None => {
+                *state = step(*state, buf[at])?;
+                at += 1;
+            }
+        }
     }
     Ok(Decoded { payload, taken: at })
+}
+
+/// A whole line of framing as it nearly always comes: the end of a chunk, or a size of one to six digits
+/// without extension. What it leaves to [`step`] it does not judge.
+fn whole_line(state: Chunk, input: &[u8]) -> Option<(Chunk, usize)> {
+    if state == (Chunk::DataEnd { cr: false }) {
+        return input.starts_with(b"\r\n").then_some((Chunk::START, 2));
+    }
+    if state != Chunk::START {
+        return None;
+    }
+    let digits = input.iter().take(7).position(|b| *b == b'\r').filter(|n| *n > 0)?;
+    let mut size = 0;
+    for byte in &input[..digits] {
+        size = size << 4 | u64::from((*byte as char).to_digit(16)?);
+    }
+    (size > 0 && input.get(digits + 1) == Some(&b'\n')).then_some((Chunk::Data(size), digits + 2))
 }
 
 /// One byte of framing.
