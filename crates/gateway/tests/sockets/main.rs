@@ -24,3 +24,5 @@ mod keys;
 mod passing;
 #[cfg(test)]
 mod requests;
+#[cfg(test)]
+mod transport;

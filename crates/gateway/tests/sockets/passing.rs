@@ -1,7 +1,9 @@
 //! What else an upstream serves under `/v1/`, passed through in both directions.
 
+use serde_json::json;
+
 use crate::client::{self, Client};
-use crate::rig::{Gate, Provider, body, error_of, eventually, toml};
+use crate::rig::{Gate, Provider, error_of, eventually, toml};
 use crate::upstream::Upstream;
 
 /// Bytes of every value, that no coding would leave alone.
@@ -58,6 +60,10 @@ fn statuses_and_headers_come_back_as_they_were() {
         assert_eq!((answer.header("x-request-id"), answer.header("x-hop")), (Some("up-1"), None));
         assert_eq!(answer.header("set-cookie"), None);
     }
+    let mut head = Client::connect(gate.addr);
+    head.send(&client::request("HEAD", "/v1/files/f", &[], b""));
+    let id = head.answer_to_head().id();
+    assert_eq!(gate.timeline(&id, &[])["outcome"], "complete");
     assert_eq!(upstream.connections(), 1, "an answer without a body leaves its connection usable");
 }
 
@@ -135,10 +141,11 @@ fn an_upstreams_own_refusal_passes_as_it_is() {
     let answer = gate.get("/v1/nothing/there");
     assert_eq!(answer.status, 404);
     assert!(error_of("/v1/nothing", &answer).0.contains("simulator"), "{}", answer.text());
-    let answer = gate.post("/v1/embeddings", &[], &serde_json::json!({"model": "m", "input": ["a", "b"]}));
+    let answer = gate.post("/v1/embeddings", &[], &json!({"model": "m", "input": ["a", "b"]}));
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["data"].as_array().unwrap().len(), 2);
-    let answer = gate.post("/v1/messages/count_tokens", &[], &body("/v1/messages", "m"));
+    let count = json!({"model": "m", "messages": [{"role": "user", "content": "How many?"}]});
+    let answer = gate.post("/v1/messages/count_tokens", &[], &count);
     assert!(answer.json()["input_tokens"].is_u64(), "{}", answer.text());
     assert_eq!(gate.timeline(&answer.id(), &[])["outcome"], "complete");
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use crate::client::find;
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, eventually};
 
 /// One chat stream, event by event, as OpenAI says it.
 pub(crate) const EVENTS: [&str; 4] = [
@@ -27,6 +27,7 @@ pub(crate) struct Served {
     /// Counts connections from 0.
     pub(crate) number: usize,
     requests: Arc<Mutex<Vec<String>>>,
+    released: Arc<AtomicBool>,
     ahead: Vec<u8>,
 }
 
@@ -62,6 +63,19 @@ impl Served {
         Some(())
     }
 
+    /// Reads a head and leaves the rest where it is.
+    pub(crate) fn head_only(&mut self) {
+        let mut byte = [0];
+        while !self.ahead.ends_with(b"\r\n\r\n") && self.socket.read(&mut byte).is_ok_and(|n| n > 0) {
+            self.ahead.extend_from_slice(&byte);
+        }
+    }
+
+    /// Does nothing, reading included, until the test releases it.
+    pub(crate) fn wait_without_reading(&self) {
+        eventually("the upstream is released", || self.released.load(SeqCst).then_some(()));
+    }
+
     /// Writes; that the peer has left is no error.
     pub(crate) fn say(&mut self, text: impl AsRef<[u8]>) {
         let _ = self.socket.write_all(text.as_ref());
@@ -84,6 +98,7 @@ pub(crate) struct Upstream {
     connections: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
+    released: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
 }
 
@@ -94,7 +109,8 @@ impl Upstream {
         let handle = Arc::new(handle);
         let (connections, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (requests, over) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicBool::new(false)));
-        let upstream = Self { addr, connections, open, requests, over };
+        let released = Arc::<AtomicBool>::default();
+        let upstream = Self { addr, connections, open, requests, released: released.clone(), over };
         let (connections, open) = (upstream.connections.clone(), upstream.open.clone());
         let (requests, over) = (upstream.requests.clone(), upstream.over.clone());
         drop(std::thread::spawn(move || {
@@ -105,11 +121,12 @@ impl Upstream {
                 let Ok(socket) = socket else { continue };
                 let number = connections.fetch_add(1, SeqCst);
                 open.fetch_add(1, SeqCst);
-                let (handle, open, requests) = (handle.clone(), open.clone(), requests.clone());
+                let (handle, open) = (handle.clone(), open.clone());
+                let (requests, released) = (requests.clone(), released.clone());
                 drop(std::thread::spawn(move || {
                     let _ = socket.set_nodelay(true);
                     let _ = socket.set_read_timeout(Some(PATIENCE));
-                    handle(&mut Served { socket, number, requests, ahead: Vec::new() });
+                    handle(&mut Served { socket, number, requests, released, ahead: Vec::new() });
                     open.fetch_sub(1, SeqCst);
                 }));
             }
@@ -131,6 +148,11 @@ impl Upstream {
         format!("http://{}", self.addr)
     }
 
+    /// Lets handlers go on that wait in [`Served::wait_without_reading`].
+    pub(crate) fn release(&self) {
+        self.released.store(true, SeqCst);
+    }
+
     /// Connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(SeqCst)
@@ -150,6 +172,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.over.store(true, SeqCst);
+        self.release();
         // Wakes the accept loop, so that its thread ends.
         let _ = TcpStream::connect(self.addr);
     }
