@@ -11,8 +11,10 @@ use bytes::{Bytes, BytesMut};
 use firsttoken_logic::clocks::{self, Clocks};
 use firsttoken_logic::commit::Commit;
 use firsttoken_logic::failure::{Failure, Kind, Reached};
+use firsttoken_wire::chat::Answer as Answered;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind};
 use http::{HeaderMap, StatusCode, header};
+use serde::de::IgnoredAny;
 
 use crate::clock;
 use crate::config::Policy;
@@ -210,6 +212,11 @@ async fn whole(
         return Err(refuse(&Failure::new(Kind::Protocol, Reached::Head, detail), upstream, record));
     }
     let answer = dialect.parse_answer(&body);
+    // Read twice only where the first reading found nothing, as in half an answer.
+    if answer == Answered::default() && serde_json::from_slice::<IgnoredAny>(&body).is_err() {
+        let detail = format!("{upstream} answered with something that is not JSON: it may have broken off");
+        return Err(refuse(&Failure::new(Kind::Protocol, Reached::Head, detail), upstream, record));
+    }
     record.usage.update(answer.usage);
     Ok(Opened::Whole { status: head.status, headers: headers::downward(&head.headers), body, record })
 }

@@ -4,7 +4,7 @@
 //! refuses the gateway's own key is a 502, not a 401.
 
 use firsttoken_logic::clocks::Clock;
-use firsttoken_logic::failure::{Failure, Kind};
+use firsttoken_logic::failure::{Failure, Kind, Reached};
 use firsttoken_wire::{ApiError, ErrorKind};
 
 /// The code of a failure in errors, logs and metrics.
@@ -29,6 +29,11 @@ pub(crate) const fn code(kind: &Kind) -> &'static str {
         Kind::Draining => "draining",
         _ => "upstream_failed",
     }
+}
+
+/// The shutdown's patience is over.
+pub(crate) fn draining() -> ApiError {
+    error(&Failure::new(Kind::Draining, Reached::Nothing, ""), "")
 }
 
 /// The failure in words for the caller. `upstream` is the configured name.

@@ -93,6 +93,11 @@ impl Relay {
     /// Holds the head back until there is content, an end, or no more time. An error means that
     /// nothing has reached the client: it can still get a true status.
     pub(crate) async fn hold(&mut self) -> Result<(), ApiError> {
+        let now = clock::now();
+        if self.commit.is_due(now) {
+            // The head came due before there was an upstream to relay, and is out already.
+            self.commit.on_write(now, false);
+        }
         let mut held_bytes = 0;
         while self.commit.stage() == Stage::Held {
             match poll_fn(|cx| self.poll_step(cx)).await {
@@ -101,6 +106,7 @@ impl Relay {
                     self.ready.push_back(bytes);
                     if self.record.has_content() || held_bytes > self.hold_bytes_max {
                         self.commit.on_write(clock::now(), self.record.has_content());
+                        self.timer.reset(clock::now());
                     }
                 }
                 Step::Due => self.keepalive(),
@@ -162,6 +168,13 @@ impl Relay {
         self.tee.face = Face::Typed(Box::new(renderer));
     }
 
+    /// Goes on where something was written to the client already, at `last_write`.
+    pub(crate) fn continue_after(&mut self, last_write: Instant) {
+        if self.commit.stage() < Stage::Content {
+            self.commit.on_write(last_write, false);
+        }
+    }
+
     /// The record, when nothing will be relayed after all.
     pub(crate) fn into_record(self) -> Box<Record> {
         self.record
@@ -178,19 +191,27 @@ impl Relay {
         self.source.is_none() && self.ready.is_empty()
     }
 
-    /// Whether the stream of an endpoint without a stream model broke: all that is left is to close.
+    /// Whether a stream broke in which nobody knows where an event ends: all that is left is to close.
     pub(crate) fn broke_opaquely(&self) -> bool {
-        matches!(self.tee.face, Face::Opaque)
-            && matches!(self.record.outcome, Some(crate::timeline::Outcome::Failed(_)))
+        self.is_raw() && matches!(self.record.outcome, Some(crate::timeline::Outcome::Failed(_)))
     }
 
     fn passes_events(&self) -> bool {
         matches!(self.tee.face, Face::Same { .. })
     }
 
+    /// Whether the bytes pass without being cut into events: between them nothing can be inserted.
+    const fn is_raw(&self) -> bool {
+        match self.tee.face {
+            Face::Opaque => true,
+            Face::Same { .. } => self.tee.seen.overlong,
+            Face::Typed(_) => false,
+        }
+    }
+
     fn keepalive(&mut self) {
         self.commit.on_write(clock::now(), false);
-        if !matches!(self.tee.face, Face::Opaque) {
+        if !self.is_raw() {
             self.ready.push_back(Bytes::from_static(self.dialect.keepalive()));
         }
     }
@@ -205,7 +226,7 @@ impl Relay {
             match source.poll_data(cx) {
                 Poll::Ready(Some(Ok(bytes))) => return Poll::Ready(self.on_bytes(bytes)),
                 // All that matters came; only the connection did not end as it should.
-                Poll::Ready(Some(Err(_))) if self.tee.seen.is_complete() => {
+                Poll::Ready(Some(Err(_))) if self.tee.seen.is_complete() && !self.is_raw() => {
                     return Poll::Ready(self.on_end());
                 }
                 Poll::Ready(Some(Err(broken))) => return Poll::Ready(Step::Failed(self.broken(broken))),
@@ -242,8 +263,13 @@ impl Relay {
         };
         let now = clock::now();
         self.last_read = now;
+        let had_content = self.record.has_content();
         let (out, content) = self.watch(now, |tee, on_event| tee.push(bytes, on_event));
         self.clocks.on_bytes(now, content);
+        if content && !had_content {
+            // Other clocks run from here on, and one of them may be due before the timer is.
+            self.timer.reset(now);
+        }
         self.judge(out)
     }
 
@@ -283,8 +309,16 @@ impl Relay {
     /// What the stream has said decides how it goes on.
     fn judge(&mut self, out: Bytes) -> Step {
         let seen = &self.tee.seen;
-        if seen.overlong {
+        if seen.overlong && !self.record.unmetered {
             self.record.unmetered = true;
+            self.clocks.on_unmetered();
+        }
+        if seen.malformed && seen.overlong {
+            let upstream = &self.upstream;
+            let detail = format!(
+                "{upstream} sent an event that is too large to translate; the bound is limits.event_bytes_max"
+            );
+            return Step::Failed(self.failure(Kind::Protocol, detail));
         }
         if seen.malformed {
             self.ready.push_back(out);
@@ -355,6 +389,8 @@ impl Relay {
 
     fn error_event(&mut self, error: &ApiError) -> Bytes {
         match &mut self.tee.face {
+            // Behind half an event it would not be one.
+            Face::Same { .. } if self.tee.seen.overlong => Bytes::new(),
             Face::Same { .. } => self.dialect.error_event(error, Some(&self.record.id)).into(),
             Face::Typed(renderer) => {
                 let mut bytes = Vec::new();

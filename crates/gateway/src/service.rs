@@ -20,6 +20,7 @@ use crate::config::{Auth, Provider};
 use crate::cors;
 use crate::endpoint::{self, Endpoint};
 use crate::exchange::{self, Call, Opened, Refusal};
+use crate::failures;
 use crate::gateway::Worker;
 use crate::headers::{self, KeyPlace};
 use crate::inbound::{self, Fields};
@@ -125,8 +126,7 @@ async fn request(
         Some(Ok(response)) => response,
         Some(Err(refusal)) => refusal_response(dialect, *refusal),
         None => {
-            let message = "the gateway is shutting down; try again";
-            error_response(dialect, &ApiError::new(ErrorKind::Unavailable, message).code("draining"), None)
+            error_response(dialect, &failures::draining(), None)
         }
     }
 }
@@ -275,14 +275,14 @@ impl Inbound<'_> {
             Err(error) => return Err(Box::new(exchange::invalid(error, record))),
         };
         let (keepalive, accepted, id) = (call.policy.keepalive, record.accepted, record.id.clone());
-        let progress = record.watch();
+        let (progress, client) = (record.watch(), record.client.clone());
         record.status = 200;
         let timing = record.server_timing(clock::now());
         let worker = worker.clone();
         let opening =
             Box::pin(async move { exchange::open(&worker, call, record, Face::Typed(Box::default())).await });
         let voice = Voice::Typed(Box::new(Telling::new(progress, accepted, &id)));
-        Ok(early(EarlyBody::new(opening, voice, keepalive, keepalive), &id, &timing))
+        Ok(early(EarlyBody::new(opening, voice, client, keepalive, keepalive), &id, &timing))
     }
 
     fn plan_typed(&self, worker: &Worker, record: &mut Record, body: &[u8]) -> Result<Call, ApiError> {
@@ -328,7 +328,7 @@ fn with_place(mut error: ApiError) -> ApiError {
 async fn stream(worker: &Arc<Worker>, call: Call, mut record: Box<Record>) -> Answered {
     let (hold, keepalive) = (call.policy.head_commit, call.policy.keepalive);
     let due = clock::to_tokio(record.accepted + hold);
-    let (dialect, id) = (call.dialect, record.id.clone());
+    let (dialect, id, client) = (call.dialect, record.id.clone(), record.client.clone());
     let (stamps, opened_at) = (record.stamps.clone(), clock::now());
     record.status = 200;
     let worker = worker.clone();
@@ -339,7 +339,8 @@ async fn stream(worker: &Arc<Worker>, call: Call, mut record: Box<Record>) -> An
     }
     // A head that was held for some time brings the first sign of life with it.
     let first = if hold.is_zero() { keepalive } else { Duration::ZERO };
-    let body = EarlyBody::new(opening, Voice::Dialect(dialect, id.clone()), first, keepalive);
+    let voice = Voice::Dialect(dialect, id.clone());
+    let body = EarlyBody::new(opening, voice, client, first, keepalive);
     Ok(early(body, &id, &stamps.server_timing(opened_at)))
 }
 

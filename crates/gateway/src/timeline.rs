@@ -111,6 +111,23 @@ impl Stamps {
         }
     }
 
+    /// The phases up to `now` as `Server-Timing` (W3C), in milliseconds.
+    pub(crate) fn server_timing(&self, now: Instant) -> String {
+        use std::fmt::Write as _;
+        let mut out = String::with_capacity(160);
+        for (phase, from, to) in self.phases(now) {
+            let comma = if out.is_empty() { "" } else { ", " };
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{comma}{};dur={:.3}", phase.name(), ms(to.since(from)));
+        }
+        out
+    }
+
+    fn phases(&self, end: Instant) -> impl Iterator<Item = (Phase, Instant, Instant)> + '_ {
+        let ends = self.spans.iter().skip(1).map(|s| s.1).chain([end]);
+        self.spans.iter().zip(ends).map(|((phase, from), to)| (*phase, *from, to))
+    }
+
     /// When `phase` began, the last time.
     pub(crate) fn began(&self, phase: Phase) -> Option<Instant> {
         self.spans.iter().rev().find(|(p, _)| *p == phase).map(|(_, at)| *at)
@@ -137,7 +154,7 @@ enum Content {
 /// A running request.
 pub(crate) struct Record {
     shared: Arc<Shared>,
-    client: Arc<ClientState>,
+    pub(crate) client: Arc<ClientState>,
     pub(crate) id: String,
     pub(crate) tenant: Arc<str>,
     pub(crate) key: Arc<str>,
@@ -256,21 +273,9 @@ impl Record {
         self.outcome.get_or_insert(Outcome::Complete);
     }
 
-    /// What is known when the head goes out, as `Server-Timing` (W3C): phases in milliseconds.
+    /// What is known when the head goes out; see [`Stamps::server_timing`].
     pub(crate) fn server_timing(&self, now: Instant) -> String {
-        use std::fmt::Write as _;
-        let mut out = String::with_capacity(160);
-        for (phase, from, to) in self.phases(now) {
-            let comma = if out.is_empty() { "" } else { ", " };
-            // Writing to a String cannot fail.
-            let _ = write!(out, "{comma}{};dur={:.3}", phase.name(), ms(to.since(from)));
-        }
-        out
-    }
-
-    fn phases(&self, end: Instant) -> impl Iterator<Item = (Phase, Instant, Instant)> + '_ {
-        let ends = self.stamps.spans.iter().skip(1).map(|s| s.1).chain([end]);
-        self.stamps.spans.iter().zip(ends).map(|((phase, from), to)| (*phase, *from, to))
+        self.stamps.server_timing(now)
     }
 
     /// Everything that we add before the first content: from the head to the request being sent,
@@ -320,6 +325,7 @@ impl Record {
             outcome,
             accepted_unix_ms: self.accepted_unix_ms,
             phases: self
+                .stamps
                 .phases(now)
                 .map(|(phase, from, to)| Span {
                     phase: phase.name(),

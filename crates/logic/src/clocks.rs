@@ -133,6 +133,12 @@ impl Clocks {
         }
     }
 
+    /// From here on content cannot be seen: the clocks that wait for it are off.
+    pub fn on_unmetered(&mut self) {
+        self.limits.first_content = None;
+        self.limits.stall = None;
+    }
+
     /// The clock that runs out first, and when.
     #[must_use]
     pub fn deadline(&self) -> Option<(Instant, Clock)> {
@@ -225,6 +231,17 @@ mod tests {
         c.on_head(at(0));
         assert_eq!(c.deadline(), None);
         assert_eq!(c.expired(at(1_000_000)), None);
+    }
+
+    #[test]
+    fn where_content_cannot_be_seen_nobody_waits_for_it() {
+        let mut c = Clocks::new(Limits::default(), at(0));
+        c.on_sent(at(0));
+        c.on_head(at(0));
+        c.on_bytes(at(1), true);
+        c.on_unmetered();
+        c.on_bytes(at(50), false);
+        assert_eq!(c.deadline(), Some((at(110), Clock::Idle)));
     }
 
     #[test]
