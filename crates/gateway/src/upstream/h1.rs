@@ -8,13 +8,14 @@
 //! Invariant: a connection goes back to the pool only after a complete answer with nothing behind it.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::chunked::{Chunk, Framing};
 use super::io::Io;
@@ -53,11 +54,13 @@ pub(crate) struct Connection {
     /// Read beyond the head, not decoded yet.
     ahead: BytesMut,
     keep_alive: bool,
+    /// The upstream refused the request before it had all of it.
+    refused_early: bool,
 }
 
 impl Connection {
     pub(crate) fn new(io: Io) -> Self {
-        Self { io, framing: Framing::Empty, ahead: BytesMut::new(), keep_alive: true }
+        Self { io, framing: Framing::Empty, ahead: BytesMut::new(), keep_alive: true, refused_early: false }
     }
 
     /// Whether the peer closed while the connection lay idle.
@@ -93,9 +96,40 @@ impl Connection {
             self.io.write_all(&head).await?;
         } else {
             self.io.write_all(&head).await?;
-            self.io.write_all(&request.body).await?;
+            if !self.write_unless_refused(&request.body).await? {
+                self.refused_early = true;
+                return Ok(());
+            }
         }
         self.io.flush().await
+    }
+
+    /// Writes a long body, and listens while the upstream takes none of it. Says whether all was
+    /// written: once an error is the answer, nobody wants the rest (RFC 9112 §9.5).
+    async fn write_unless_refused(&mut self, mut body: &[u8]) -> io::Result<bool> {
+        poll_fn(|cx| {
+            while !body.is_empty() {
+                match Pin::new(&mut self.io).poll_write(cx, body)? {
+                    Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(n) => body = &body[n..],
+                    Poll::Pending if self.ahead.len() >= HEAD_BYTES_MAX => return Poll::Pending,
+                    Poll::Pending => {
+                        let mut scratch = [0; 2048];
+                        let mut read = ReadBuf::new(&mut scratch);
+                        ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
+                        if read.filled().is_empty() {
+                            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                        }
+                        self.ahead.extend_from_slice(read.filled());
+                        if is_refusal(&self.ahead) {
+                            return Poll::Ready(Ok(false));
+                        }
+                    }
+                }
+            }
+            Poll::Ready(Ok(true))
+        })
+        .await
     }
 
     /// Waits for the response head; skips 1xx.
@@ -108,7 +142,7 @@ impl Connection {
                     continue;
                 }
                 self.framing = framing(method, &head)?;
-                self.keep_alive = keeps_alive(&head);
+                self.keep_alive = keeps_alive(&head) && !self.refused_early;
                 self.ahead = buf;
                 return Ok(head);
             }
@@ -218,6 +252,17 @@ fn parse_head(buf: &[u8]) -> Result<Option<(Head, usize)>, Broken> {
     Ok(Some((Head { status, headers: map, http_10: response.version == Some(0) }, length)))
 }
 
+/// Whether `buf` begins with the head of an error, behind any number of 1xx.
+fn is_refusal(mut buf: &[u8]) -> bool {
+    while let Ok(Some((head, length))) = parse_head(buf) {
+        if !head.status.is_informational() {
+            return head.status.as_u16() >= 300;
+        }
+        buf = &buf[length..];
+    }
+    false
+}
+
 fn framing(method: &http::Method, head: &Head) -> Result<Framing, Broken> {
     if method == http::Method::HEAD || matches!(head.status.as_u16(), 204 | 304) {
         return Ok(Framing::Empty);
@@ -232,7 +277,9 @@ fn framing(method: &http::Method, head: &Head) -> Result<Framing, Broken> {
     }
     let mut lengths = head.headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(Framing::Close) };
-    let parsed = std::str::from_utf8(first.as_bytes()).ok().and_then(|s| s.trim().parse().ok());
+    // Digits alone: Rust would take a sign, too.
+    let digits = |s: &&str| s.bytes().all(|b| b.is_ascii_digit());
+    let parsed = first.to_str().ok().map(str::trim).filter(digits).and_then(|s| s.parse().ok());
     match parsed {
         Some(n) if lengths.all(|other| other == first) => Ok(Framing::Length(n)),
         _ => Err(Broken::Protocol("a response with contradicting content-length".to_owned())),
