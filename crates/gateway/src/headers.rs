@@ -3,6 +3,9 @@
 //! Invariant: our keys never go upstream, hop-by-hop headers never cross, and who the caller is
 //! (cookies, addresses) stays here.
 
+use std::time::Duration;
+
+use firsttoken_wire::{ApiError, ErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::config::{Auth, Provider, UpstreamConfig};
@@ -13,6 +16,7 @@ pub(crate) const OUR_KEY: HeaderName = HeaderName::from_static("x-firsttoken-key
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-firsttoken-request-id");
 /// Names the upstream where no model does.
 pub(crate) const UPSTREAM: HeaderName = HeaderName::from_static("x-firsttoken-upstream");
+const DEADLINE: HeaderName = HeaderName::from_static("x-firsttoken-deadline-ms");
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -56,6 +60,17 @@ pub(crate) enum KeyPlace {
     OurHeader,
     Authorization,
     ApiKey,
+}
+
+/// How long the caller gives its request, from its acceptance: the one bound of time a caller can set
+/// that cuts. (A latency *budget* only steers.)
+pub(crate) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
+    let Some(value) = headers.get(DEADLINE) else { return Ok(None) };
+    let ms = value.to_str().ok().and_then(|v| v.trim().parse().ok()).filter(|ms| *ms > 0);
+    ms.map(|ms| Some(Duration::from_millis(ms))).ok_or_else(|| {
+        let message = "x-firsttoken-deadline-ms must be a whole number of milliseconds above 0";
+        ApiError::new(ErrorKind::InvalidRequest, message).at("x-firsttoken-deadline-ms").code("invalid_header")
+    })
 }
 
 /// The key that the caller presents to us, and where it stands.
@@ -208,6 +223,15 @@ mod tests {
         let (_, place) = presented_key(from);
         let up = upward(from, u, place, has_keys, "req_1");
         up.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_deadline_is_a_number_or_a_refusal() {
+        let of = |value| deadline(&map(&[("x-firsttoken-deadline-ms", value)])).map_err(|e| e.code);
+        assert_eq!(of("1500"), Ok(Some(Duration::from_millis(1500))));
+        for bad in ["0", "-1", "soon", "1.5"] {
+            assert_eq!(of(bad), Err(Some("invalid_header".to_owned())), "{bad}");
+        }
     }
 
     #[test]

@@ -109,7 +109,11 @@ async fn request(
             return refusal_response(dialect, exchange::invalid(error, record));
         }
     }
-    let inbound = Inbound { parts, place, dialect };
+    let deadline = match headers::deadline(&parts.headers) {
+        Ok(deadline) => deadline,
+        Err(error) => return refusal_response(dialect, exchange::invalid(error, record)),
+    };
+    let inbound = Inbound { parts, place, dialect, deadline };
     let answering = async {
         match endpoint {
             Endpoint::Models => Ok(local(record, models::list(&shared.config, dialect))),
@@ -148,6 +152,8 @@ struct Inbound<'a> {
     parts: &'a request::Parts,
     place: KeyPlace,
     dialect: Dialect,
+    /// When the caller wants it ended, counted from its acceptance.
+    deadline: Option<Duration>,
 }
 
 type Answered = Result<Response<Body>, Box<Refusal>>;
@@ -217,6 +223,11 @@ impl Inbound<'_> {
         record.upstream = Some(worker.upstream(upstream).0.clone());
         record.provider = target.provider.name();
         record.stall_threshold = policy.stall_threshold;
+        let mut policy = policy.clone();
+        policy.clocks.total = match (policy.clocks.total, self.deadline) {
+            (Some(total), Some(deadline)) => Some(total.min(deadline)),
+            (total, deadline) => total.or(deadline),
+        };
         let path_and_query = self.parts.uri.path_and_query().map_or("/", |p| p.as_str());
         let headers =
             headers::upward(&self.parts.headers, target, self.place, !config.keys.is_empty(), &record.id);
@@ -234,7 +245,7 @@ impl Inbound<'_> {
             stream: false,
             strip_usage: false,
             caller_auth: matches!(target.auth, Auth::Caller),
-            policy: policy.clone(),
+            policy,
         }
     }
 
