@@ -359,6 +359,7 @@ const fn refusal_code(kind: ErrorKind) -> &'static str {
         ErrorKind::NotFound => "refused_not_found",
         ErrorKind::TooLarge => "refused_too_large",
         ErrorKind::Unavailable => "refused_unavailable",
+        ErrorKind::Cancelled => "cancelled",
         _ => "refused_invalid",
     }
 }

@@ -57,7 +57,7 @@ async fn collect(mut body: Incoming, max: usize, pause_max: Duration) -> Result<
             Ok(None) => break,
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(e))) => {
-                return Err(invalid(format!("the request body broke off: {e}")).code("incomplete_body"));
+                return Err(broke_off(&e));
             }
             Err(_) => {
                 let message = format!("no byte of the request body came for {} s", pause_max.as_secs());
@@ -81,6 +81,14 @@ async fn collect(mut body: Incoming, max: usize, pause_max: Duration) -> Result<
         }
     }
     Ok(rest.map_or(first, BytesMut::freeze))
+}
+
+/// A connection that ends within the body is a client that left; anything else is a mistake of its.
+fn broke_off(error: &hyper::Error) -> ApiError {
+    let io = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let left = io.is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof);
+    let kind = if left { ErrorKind::Cancelled } else { ErrorKind::InvalidRequest };
+    ApiError::new(kind, format!("the request body broke off: {error}")).code("incomplete_body")
 }
 
 fn too_large(max: usize) -> ApiError {
