@@ -115,6 +115,19 @@ pub fn ask(caller: Caller, knobs: &str, stream: bool) -> Request<Full<Bytes>> {
         .expect("the knobs are ASCII")
 }
 
+/// The same question as bytes on an HTTP/1.1 connection, for a client below HTTP.
+#[must_use]
+pub fn raw(caller: Caller, knobs: &str, stream: bool) -> Vec<u8> {
+    let body = caller.body("sim", stream).to_string();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\nx-sim: {knobs}\r\n\
+         content-length: {}\r\n\r\n",
+        caller.path(),
+        body.len()
+    );
+    (head + &body).into_bytes()
+}
+
 /// HTTP/2 wants scheme and authority; HTTP/1.1 servers take both.
 fn uri(path: &str) -> String {
     format!("http://gateway{path}")

@@ -98,6 +98,14 @@ impl World {
         Client::new(self.pipe(PIPE_BYTES, true), true).await
     }
 
+    /// The id that the gateway gives to its next request, after this one that only asks for it.
+    pub async fn next_id(&self) -> String {
+        let id = self.client().await.get("/v1/models").await.header("x-firsttoken-request-id");
+        let (process, number) = id.split_at(id.len() - 8);
+        let number = u32::from_str_radix(number, 16).expect("ids end in a number");
+        format!("{process}{:08x}", number + 1)
+    }
+
     /// The timeline of a finished request, asked for on a connection of its own; null where there is none.
     pub async fn timeline(&self, id: &str) -> Value {
         let got = self.client().await.get(&format!("/v1/requests/{id}")).await;

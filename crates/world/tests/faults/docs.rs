@@ -36,8 +36,8 @@ a word, and never given an end that the upstream did not send.
 ";
 
 const FOOT: &str = "
-*As it came*: the upstream's own error reaches the caller unchanged. Where it can only be an event, a message of
-the upstream about the caller's own request keeps its words and code. *The whole answer* is the upstream's events,
+*As it came*: the upstream's own error reaches the caller, in its words. Where a status can only be told in an
+event, what the upstream says about the caller's own request (4xx) keeps its words and code. *The whole answer* is the upstream's events,
 byte for byte, up to and with the terminal event.
 
 The **code** is what `GET /v1/requests/{id}` gives as the outcome, and the label `outcome` in the metrics. In
@@ -82,17 +82,22 @@ fn name(row: &Row) -> String {
 
 fn cell(row: &Row, at: Interval) -> String {
     let usual = said(row.status, row.cells[at as usize], at);
-    let mut text = usual.clone();
+    let mut others: Vec<(String, Vec<&str>)> = Vec::new();
     for (caller, status, cell, _) in row.except {
         // The typed endpoint has no moment before the head.
         let applies =
             row.cells[at as usize] != Cell::Never && !(at == Interval::Before && *caller == Caller::Typed);
         let other = said(*status, *cell, at);
-        if applies && other != usual {
-            let _ = write!(text, "; {}: {other}", name_of(*caller));
+        if !applies || other == usual {
+            continue;
+        }
+        match others.iter_mut().find(|(said, _)| *said == other) {
+            Some((_, callers)) => callers.push(name_of(*caller)),
+            None => others.push((other, vec![name_of(*caller)])),
         }
     }
-    text
+    let others = others.into_iter().map(|(said, callers)| format!("; {}: {said}", callers.join(", ")));
+    usual + &others.collect::<String>()
 }
 
 fn said(status: u16, cell: Cell, at: Interval) -> String {
@@ -100,7 +105,6 @@ fn said(status: u16, cell: Cell, at: Interval) -> String {
         (Cell::Never, _) => "–".to_owned(),
         (Cell::Full, _) => "the whole answer".to_owned(),
         (Cell::Fails, Interval::Before) => status.to_string(),
-        (Cell::Theirs, Interval::Before) if status == 502 || status == 529 => format!("{status}, its words"),
         (Cell::Theirs, Interval::Before) => format!("{status} as it came"),
         (Cell::Fails, _) => "error event".to_owned(),
         (Cell::Theirs, _) => "its error as an event".to_owned(),
@@ -121,13 +125,11 @@ fn whole(row: &Row) -> String {
 }
 
 fn code(row: &Row) -> String {
-    let mut text = format!("`{}`", row.code);
-    for (caller, _, _, code) in row.except {
-        if *code != row.code {
-            let _ = write!(text, "; {}: `{code}`", name_of(*caller));
-        }
-    }
-    text
+    let other = row.except.iter().find(|except| except.3 != row.code);
+    let Some((.., other)) = other else { return format!("`{}`", row.code) };
+    let callers: Vec<&str> =
+        row.except.iter().filter(|except| except.3 == *other).map(|except| name_of(except.0)).collect();
+    format!("`{}`; {}: `{other}`", row.code, callers.join(", "))
 }
 
 const fn name_of(caller: Caller) -> &'static str {
