@@ -307,8 +307,15 @@ impl Record {
         };
         let since = |at: Option<Instant>| at.map(|at| ms(at.since(self.accepted)));
         let decode = self.first_content.zip(self.last_content).map(|(f, l)| l.since(f));
+        // Of an answer that broke off the provider's count is not final: it is no usage, only a floor.
+        let (output_tokens, output_tokens_estimate) = if outcome == "complete" {
+            (self.usage.output_tokens, None)
+        } else {
+            let floor = self.usage.output_tokens.unwrap_or(0).max(self.content_events);
+            (None, Some(floor).filter(|n| *n > 0))
+        };
         let tpot = decode
-            .zip(self.usage.output_tokens.filter(|n| *n > 1))
+            .zip(output_tokens.filter(|n| *n > 1))
             .map(|(d, n)| d.as_secs_f64() / (n - 1) as f64);
         let q = |per_mille| self.itl.quantile(per_mille).map(ms);
         Timeline {
@@ -349,7 +356,8 @@ impl Record {
             total_ms: ms(now.since(self.accepted)),
             input_tokens: self.usage.input_tokens,
             cache_read_tokens: self.usage.cache_read_tokens,
-            output_tokens: self.usage.output_tokens,
+            output_tokens,
+            output_tokens_estimate,
             metered: !self.unmetered,
             bytes_out: self.bytes_out,
         }
@@ -422,7 +430,10 @@ pub(crate) struct Timeline {
     pub(crate) total_ms: f64,
     pub(crate) input_tokens: Option<u64>,
     pub(crate) cache_read_tokens: Option<u64>,
+    /// As the provider counts; absent where it did not say or the answer broke off.
     pub(crate) output_tokens: Option<u64>,
+    /// Of an answer that broke off: at least so many, by what was reported or by content events.
+    pub(crate) output_tokens_estimate: Option<u64>,
     pub(crate) metered: bool,
     pub(crate) bytes_out: u64,
 }
