@@ -6,6 +6,7 @@
 
 mod chat;
 mod key;
+mod process;
 mod serve;
 mod sim;
 

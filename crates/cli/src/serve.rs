@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use firsttoken_gateway::Network;
@@ -11,8 +10,8 @@ use firsttoken_gateway::server::{self, Gateway, Stop};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
-/// After SIGTERM, how long new connections are still taken, so that load balancers can look away.
-const NOTICE: Duration = Duration::from_secs(3);
+use crate::process;
+
 /// Log lines that may wait for a slow terminal or disk; more are dropped, never waited for.
 const LOG_LINES_MAX: usize = 16_384;
 
@@ -41,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(listen) = arguments.listen {
         config = config.listen_on(listen).map_err(|e| anyhow::anyhow!("--listen: {e}"))?;
     }
-    crate::sim::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let _logging = log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -158,10 +157,10 @@ fn on_signal(stop: Stop) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            let notice = signalled().await;
+            let notice = process::signalled().await;
             stop.begin(notice);
             tracing::info!("draining; a second signal ends at once");
-            signalled().await;
+            process::signalled().await;
             end_at_once();
         });
     })?;
@@ -171,14 +170,4 @@ fn on_signal(stop: Stop) -> anyhow::Result<()> {
 #[expect(clippy::exit, reason = "asked for twice: what still runs shall not be waited for")]
 fn end_at_once() {
     std::process::exit(130);
-}
-
-/// Waits for SIGTERM or SIGINT; says how much notice load balancers shall get.
-pub(crate) async fn signalled() -> Duration {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = terminate.recv() => NOTICE,
-        _ = tokio::signal::ctrl_c() => Duration::ZERO,
-    }
 }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use firsttoken_sim::{Options, Script, Sim};
 
+use crate::process;
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where to listen.
@@ -19,7 +21,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let script = script(&arguments.script)?;
     let listener = firsttoken_gateway::server::listen(arguments.listen)
         .with_context(|| format!("cannot listen on {}", arguments.listen))?;
@@ -31,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let sim = Sim::new(Options { script, seed: arguments.seed, ..Options::default() });
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        sim.serve(listener, crate::serve::signalled()).await;
+        sim.serve(listener, process::signalled()).await;
         Ok(())
     })
 }
@@ -40,10 +42,4 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 pub(crate) fn script(knobs: &str) -> anyhow::Result<Script> {
     let model = if knobs.is_empty() { "sim".to_owned() } else { format!("sim-{knobs}") };
     Script::default().turned(&model, None).map_err(|e| anyhow::anyhow!("--script: {e}"))
-}
-
-/// One stream is two sockets: as many descriptors as the system lets us have.
-pub(crate) fn raise_descriptor_limit() {
-    // Where it cannot be raised, the limit that is there holds.
-    let _ = rlimit::increase_nofile_limit(u64::MAX);
 }
