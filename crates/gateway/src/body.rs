@@ -56,7 +56,9 @@ impl http_body::Body for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let data = match &mut self.get_mut().0 {
-            Kind::Full(bytes) => Some(Ok(std::mem::take(bytes))).filter(|b| !matches!(b, Ok(b) if b.is_empty())),
+            Kind::Full(bytes) => {
+                Some(Ok(std::mem::take(bytes))).filter(|b| !matches!(b, Ok(b) if b.is_empty()))
+            }
             Kind::Relay(relay) => ready!(poll_relay(relay, cx)),
             Kind::Early(body) => ready!(body.poll_frame(cx)),
         };
@@ -82,6 +84,7 @@ impl http_body::Body for Body {
 fn poll_relay(relay: &mut Relay, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
     let data = ready!(relay.poll_frame(cx));
     if data.is_none() && relay.broke_opaquely() {
+        ready!(relay.poll_break(cx));
         return Poll::Ready(Some(Err(io::Error::other("the upstream broke off"))));
     }
     Poll::Ready(data.map(Ok))

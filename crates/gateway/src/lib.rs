@@ -3,7 +3,7 @@
 //! # Layout
 //! Down the way of a request:
 //! - [`server`]: sockets, threads, shutdown. `client`: the accepted socket, delivered stamps, the slow-client cut.
-//! - `service`: the order in which a request is judged. `endpoint`, `inbound`, `headers`, `models`, `cors`: what it asks.
+//! - `service`: the order in which a request is judged. `endpoint`, `inbound`, `headers`, `forwarded`, `models`, `cors`: what it asks.
 //! - `exchange`: one request to an upstream, up to where bytes flow. `upstream`: the seam, dialling, HTTP.
 //! - `relay`: the stream; `tee`: what watches it; `body`: what hyper writes.
 //! - `timeline`, `metrics`, `canary`: the evidence. `failures`: what a caller is told.
@@ -22,6 +22,7 @@ mod cors;
 mod endpoint;
 mod exchange;
 mod failures;
+mod forwarded;
 mod gateway;
 mod headers;
 mod inbound;

@@ -51,6 +51,8 @@ pub(crate) struct Relay {
     dialect: Dialect,
     upstream: Arc<str>,
     hold_bytes_max: usize,
+    /// What came before the break has had its chance to be written.
+    may_break: bool,
 }
 
 /// What a relay is made of.
@@ -87,7 +89,21 @@ impl Relay {
         let last_read = record.accepted;
         let ready = VecDeque::new();
         let source = Some(source);
-        Self { record, source, inflate, tee, clocks, commit, timer, last_read, ready, dialect, upstream, hold_bytes_max }
+        Self {
+            record,
+            source,
+            inflate,
+            tee,
+            clocks,
+            commit,
+            timer,
+            last_read,
+            ready,
+            dialect,
+            upstream,
+            hold_bytes_max,
+            may_break: false,
+        }
     }
 
     /// Holds the head back until there is content, an end, or no more time. An error means that
@@ -97,6 +113,11 @@ impl Relay {
         if self.commit.is_due(now) {
             // The head came due before there was an upstream to relay, and is out already.
             self.commit.on_write(now, false);
+        }
+        if matches!(self.tee.face, Face::Opaque) && self.source.as_ref().is_some_and(Source::is_over) {
+            // There is no body, as after HEAD, and hyper does not ask for one.
+            self.end();
+            return Ok(());
         }
         let mut held_bytes = 0;
         while self.commit.stage() == Stage::Held {
@@ -196,6 +217,16 @@ impl Relay {
         self.is_raw() && matches!(self.record.outcome, Some(crate::timeline::Outcome::Failed(_)))
     }
 
+    /// Ready when the connection may be broken: breaking it drops what is not written yet, so that
+    /// gets one more round.
+    pub(crate) fn poll_break(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.may_break, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     fn passes_events(&self) -> bool {
         matches!(self.tee.face, Face::Same { .. })
     }
@@ -270,7 +301,16 @@ impl Relay {
             // Other clocks run from here on, and one of them may be due before the timer is.
             self.timer.reset(now);
         }
-        self.judge(out)
+        match self.judge(out) {
+            // Once a body of known length is written, hyper asks for no more: this was the end.
+            Step::Data(out)
+                if matches!(self.tee.face, Face::Opaque)
+                    && self.source.as_ref().is_some_and(Source::is_over) =>
+            {
+                Step::Complete(out)
+            }
+            step => step,
+        }
     }
 
     fn on_end(&mut self) -> Step {

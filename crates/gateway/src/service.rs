@@ -21,6 +21,7 @@ use crate::cors;
 use crate::endpoint::{self, Endpoint};
 use crate::exchange::{self, Call, Opened, Refusal};
 use crate::failures;
+use crate::forwarded;
 use crate::gateway::Worker;
 use crate::headers::{self, KeyPlace};
 use crate::inbound::{self, Fields};
@@ -78,7 +79,9 @@ async fn route(worker: &Arc<Worker>, peer: Peer, parts: &request::Parts, body: I
 
 fn metrics(worker: &Worker, peer: &Peer, headers: &HeaderMap) -> Response<Body> {
     let (key, _) = headers::presented_key(headers);
-    if !peer.addr.is_loopback() && worker.shared.keys.authenticate(key).is_err() {
+    // A proxy on this machine brings callers from others, known to us or not.
+    let is_local = peer.addr.is_loopback() && !forwarded::is_forwarded(headers);
+    if !is_local && worker.shared.keys.authenticate(key).is_err() {
         let error =
             ApiError::new(ErrorKind::Authentication, "metrics need one of the gateway's keys, or loopback");
         return error_response(Dialect::OpenAiOther, &error, None);
@@ -101,6 +104,8 @@ async fn request(
     let shared = &worker.shared;
     let state = peer.state.clone();
     let mut record = Box::new(Record::new(shared.clone(), peer.state, parts.uri.path().to_owned()));
+    record.client_addr =
+        Some(forwarded::client_addr(peer.addr, &parts.headers, &shared.config.trusted_proxies));
     let (key, place) = headers::presented_key(&parts.headers);
     match shared.keys.authenticate(key) {
         Ok(caller) => (record.tenant, record.key) = (caller.tenant, caller.key),
@@ -129,9 +134,7 @@ async fn request(
     match until_drained(state, answering).await {
         Some(Ok(response)) => response,
         Some(Err(refusal)) => refusal_response(dialect, *refusal),
-        None => {
-            error_response(dialect, &failures::draining(), None)
-        }
+        None => error_response(dialect, &failures::draining(), None),
     }
 }
 

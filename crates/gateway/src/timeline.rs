@@ -8,6 +8,7 @@
 //! one phase, `provider`; without usage TPOT is absent.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -169,6 +170,8 @@ pub(crate) struct Record {
     pub(crate) stream: bool,
     pub(crate) accepted: Instant,
     accepted_unix_ms: u64,
+    /// Who asks, as far as trusted proxies vouch for it.
+    pub(crate) client_addr: Option<IpAddr>,
     pub(crate) stamps: Stamps,
     pub(crate) stall_threshold: Duration,
     first: [Option<Instant>; 3],
@@ -206,6 +209,7 @@ impl Record {
             stream: false,
             accepted,
             accepted_unix_ms: clock::unix_ms(),
+            client_addr: None,
             stamps: Stamps::new(accepted, None),
             stall_threshold: Duration::MAX,
             first: [None; 3],
@@ -314,9 +318,8 @@ impl Record {
             let floor = self.usage.output_tokens.unwrap_or(0).max(self.content_events);
             (None, Some(floor).filter(|n| *n > 0))
         };
-        let tpot = decode
-            .zip(output_tokens.filter(|n| *n > 1))
-            .map(|(d, n)| d.as_secs_f64() / (n - 1) as f64);
+        let tpot =
+            decode.zip(output_tokens.filter(|n| *n > 1)).map(|(d, n)| d.as_secs_f64() / (n - 1) as f64);
         let q = |per_mille| self.itl.quantile(per_mille).map(ms);
         Timeline {
             id: std::mem::take(&mut self.id),
@@ -331,6 +334,7 @@ impl Record {
             status: self.status,
             outcome,
             accepted_unix_ms: self.accepted_unix_ms,
+            client_addr: self.client_addr,
             phases: self
                 .stamps
                 .phases(now)
@@ -413,6 +417,7 @@ pub(crate) struct Timeline {
     pub(crate) status: u16,
     pub(crate) outcome: String,
     pub(crate) accepted_unix_ms: u64,
+    pub(crate) client_addr: Option<IpAddr>,
     pub(crate) phases: Vec<Span>,
     pub(crate) connection_reused: bool,
     pub(crate) headers_ms: Option<f64>,
@@ -445,6 +450,7 @@ impl Timeline {
             target: "request",
             id = %self.id,
             tenant = %self.tenant,
+            client = self.client_addr.map(tracing::field::display),
             path = %self.path,
             model = self.model.as_deref(),
             upstream = self.upstream.as_deref(),

@@ -68,6 +68,11 @@ impl Connection {
         self.io.is_stale()
     }
 
+    /// Whether the answer has come to its end.
+    pub(crate) fn is_done(&self) -> bool {
+        self.framing.is_done()
+    }
+
     /// Whether another request may follow: the answer is complete and nothing stands behind it.
     pub(crate) fn is_reusable(&self) -> bool {
         self.keep_alive && self.framing.is_done() && self.ahead.is_empty()

@@ -86,6 +86,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    pub(crate) fn is_over(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
     pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         loop {
             match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {

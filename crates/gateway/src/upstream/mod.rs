@@ -79,6 +79,14 @@ impl Source {
         }
     }
 
+    /// Whether the whole body has come already, so that a read would only bring its end.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Self::H1(lease) => lease.is_over(),
+            Self::H2(stream) => stream.is_over(),
+        }
+    }
+
     /// [`Self::poll_data`], to be awaited.
     pub(crate) async fn data(&mut self) -> Option<Result<Bytes, Broken>> {
         std::future::poll_fn(|cx| self.poll_data(cx)).await

@@ -182,6 +182,10 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
+    pub(crate) fn is_over(&self) -> bool {
+        self.connection.as_ref().is_none_or(Connection::is_done)
+    }
+
     pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
         let data = ready!(connection.poll_data(cx));

@@ -59,6 +59,7 @@ fn statuses_and_headers_come_back_as_they_were() {
         assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (204, Some("7")));
         assert_eq!((answer.header("x-request-id"), answer.header("x-hop")), (Some("up-1"), None));
         assert_eq!(answer.header("set-cookie"), None);
+        assert_eq!(gate.timeline(&answer.id(), &[])["outcome"], "complete");
     }
     let mut head = Client::connect(gate.addr);
     head.send(&client::request("HEAD", "/v1/files/f", &[], b""));
@@ -108,6 +109,7 @@ fn a_large_download_flows_while_it_is_still_coming() {
     let answer = client.answer();
     assert_eq!(answer.header("content-length"), Some(length.to_string().as_str()));
     assert!(answer.whole && answer.body.len() == length);
+    assert_eq!(gate.timeline(&answer.id(), &[])["outcome"], "complete");
     assert!(answer.body.chunks(1_000_000).all(|piece| piece == noise(1_000_000)));
     client.send(&client::request("GET", "/v1/files/f/content", &[], b""));
     assert_eq!(client.head().status, 200);
