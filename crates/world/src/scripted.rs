@@ -53,8 +53,9 @@ impl Script {
             return;
         }
         for (pause, piece) in self.pieces {
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
+            // Whatever comes before the answer is complete is the peer's leaving.
+            if !pause.is_zero() && tokio::time::timeout(pause, io.read_u8()).await.is_ok() {
+                return;
             }
             let framed = match self.framing {
                 Framing::Chunked => [format!("{:x}\r\n", piece.len()).as_bytes(), &piece, b"\r\n"].concat(),
