@@ -67,7 +67,7 @@ impl Run {
         })?;
         self.counts += counted;
         if !status.success() && counted.failed == 0 {
-            bail!("`{}` failed: {status}", command.get_program().to_string_lossy());
+            bail!("`{}` failed: {status}", process::line(command));
         }
         Ok(counted)
     }
