@@ -79,7 +79,25 @@ impl Client {
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self::over(socket)
+    }
+
+    pub(crate) const fn over(socket: TcpStream) -> Self {
         Self { socket, ahead: Vec::new() }
+    }
+
+    /// Reads that many bytes.
+    pub(crate) fn take(&mut self, length: usize) -> Vec<u8> {
+        assert!(self.fill(length), "the connection ended before {length} bytes: {}", self.rest());
+        self.ahead.drain(..length).collect()
+    }
+
+    /// Reads until `text` has come, takes nothing of it, and returns the status.
+    pub(crate) fn peek_to(&mut self, text: &str) -> u16 {
+        while find(&self.ahead, text.as_bytes()).is_none() {
+            assert!(self.read().unwrap(), "the connection ended before {text:?}: {}", self.rest());
+        }
+        self.rest()[9..12].parse().unwrap()
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {

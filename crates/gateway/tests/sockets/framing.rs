@@ -148,7 +148,7 @@ fn garbage_is_answered_with_400_or_nothing() {
         tls,
         b"\0\0\0\0",
         b"SSH-2.0-x\r\n\r\n",
-        b"\r\n\r\n\r\n\r\nx",
+        b"\r\n\r\n\r\n\r\nx\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnonsense",
     ] {
         let answers = statuses(&gate, garbage);

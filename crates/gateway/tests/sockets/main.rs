@@ -17,11 +17,24 @@ mod rig;
 mod upstream;
 
 #[cfg(test)]
+mod h2;
+
+#[cfg(test)]
+mod blocked;
+#[cfg(test)]
+mod crowd;
+#[cfg(test)]
+mod drain;
+#[cfg(test)]
 mod framing;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
+mod leaving;
+#[cfg(test)]
 mod passing;
+#[cfg(test)]
+mod pressure;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]

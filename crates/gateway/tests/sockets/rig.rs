@@ -29,6 +29,16 @@ pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) ->
     }
 }
 
+/// Runs an ignored test of this binary in a process of its own, with these environment variables.
+pub(crate) fn in_a_process_of_its_own(test: &str, variables: &[(&str, &str)]) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let also = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{also}");
+}
+
 /// A configuration with one upstream of each provider at `base_url`, both with a key of their own.
 /// `top` goes before the first table, `rest` behind the last.
 pub(crate) fn toml(base_url: &str, top: &str, rest: &str) -> String {
