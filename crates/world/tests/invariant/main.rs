@@ -114,11 +114,15 @@ fn judge(stream: &Stream, status: u16, got: &Bytes, end: Option<&End>) -> Result
         return judge_typed(stream, got, left, told).or_else(fail);
     }
     let mut atoms: Vec<Bytes> = stream.events.iter().flat_map(atoms_of).collect();
-    let whole = atoms.len();
-    if let Some(tail) = &stream.tail {
-        atoms.push([tail, &b"\n\n"[..]].concat().into());
+    let mut whole = atoms.len();
+    atoms.extend(stream.tail.clone());
+    let mut relayed = Relayed::read(got, &atoms, stream.caller.keepalive());
+    let stray = stream.stray.map(|events| stream.events[..events].iter().flat_map(atoms_of).count());
+    if stray == Some(relayed.events) && relayed.rest.starts_with(b"\n") {
+        atoms.insert(relayed.events, Bytes::from_static(b"\n"));
+        whole += 1;
+        relayed = Relayed::read(got, &atoms, stream.caller.keepalive());
     }
-    let relayed = Relayed::read(got, &atoms, stream.caller.keepalive());
     let missing = whole.saturating_sub(relayed.events);
     let rest = &relayed.rest;
     if left {

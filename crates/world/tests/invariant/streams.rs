@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 /// Most events of content in a stream.
 const EVENTS_MAX: usize = 120;
-/// Longest pause of the upstream, and how many there are at most: below every clock together.
-const PAUSE_MS_MAX: u64 = 20_000;
-const PAUSES_MAX: usize = 5;
+/// All pauses of the upstream together: with those of a slow reader below every clock, and long enough
+/// for keepalives.
+const PAUSES_MS_MAX: u64 = 38_000;
 
 /// How a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +65,11 @@ pub(crate) struct Stream {
     pub(crate) events: Vec<Bytes>,
     /// The text in them.
     pub(crate) text: String,
-    /// An event that was cut where nothing says so but the end: it may be taken as it is.
+    /// An event that was cut where nothing says so but the end, with the blank line that it may be given.
     pub(crate) tail: Option<Bytes>,
+    /// Before which event the LF of a removed event's last CRLF may stand: where it comes late, it is a
+    /// blank line of its own.
+    pub(crate) stray: Option<usize>,
     /// Whether the client must be told that it failed by an event of ours.
     pub(crate) fails: bool,
     pub(crate) script: Script,
@@ -83,6 +86,7 @@ impl Stream {
             events: Vec::new(),
             text: String::new(),
             tail: None,
+            stray: None,
             fails: false,
             script: Script { framing: Framing::Chunked, pieces: Vec::new(), finish: Finish::Proper },
         };
@@ -131,7 +135,9 @@ impl Stream {
                 }
                 if voice.dialect == Caller::Chat && rng.bool() {
                     // Asked for by the gateway alone: the client does not get it.
-                    wire.extend_from_slice(&event(&voice.usage(), rng));
+                    let usage = event(&voice.usage(), rng);
+                    self.stray = usage.ends_with(b"\r\n").then_some(self.events.len());
+                    wire.extend_from_slice(&usage);
                 }
                 self.put(event(&voice.terminal(), rng), wire);
                 if self.ending == Ending::More {
@@ -147,12 +153,14 @@ impl Stream {
             Ending::Bare => self.fails = true,
             Ending::Half => {
                 wire.extend_from_slice(&half);
-                self.tail = Some(half.into());
+                let ended = is_ended(&half);
+                self.tail = Some([&half[..], if ended { b"" } else { b"\n\n" }].concat().into());
                 self.fails = true;
             }
             Ending::Cut => (self.fails, self.script.finish) = (true, Finish::Cut),
             Ending::CutHalf => {
                 wire.extend_from_slice(&half);
+                self.tail = Some(half.into()).filter(|half: &Bytes| is_ended(half));
                 (self.fails, self.script.finish) = (true, Finish::Cut);
             }
             // The upstream's own event tells the client.
@@ -165,6 +173,11 @@ impl Stream {
             Ending::Silence => (self.fails, self.script.finish) = (true, Finish::Silence),
         }
     }
+}
+
+/// Whether only the LF of a last CRLF was cut off: the blank line is there already.
+fn is_ended(half: &[u8]) -> bool {
+    half.ends_with(b"\r\r") || half.ends_with(b"\n\r")
 }
 
 /// What stands in an event.
@@ -373,13 +386,14 @@ fn pieces(wire: &[u8], rng: &mut Rng) -> Vec<(Duration, Bytes)> {
     };
     let mut pieces = Vec::new();
     let mut rest = wire;
-    let mut pauses = 0;
+    let mut pauses_ms = PAUSES_MS_MAX;
     while !rest.is_empty() {
         let (piece, behind) = rest.split_at(rest.len().min(rng.usize(1..=size_max)));
         let mut pause = Duration::ZERO;
-        if pauses < PAUSES_MAX && rng.u8(..40) == 0 {
-            pauses += 1;
-            pause = Duration::from_millis(rng.u64(1..PAUSE_MS_MAX));
+        if rng.u8(..40) == 0 {
+            let pause_ms = rng.u64(..=pauses_ms.min(20_000));
+            pauses_ms -= pause_ms;
+            pause = Duration::from_millis(pause_ms);
         }
         pieces.push((pause, Bytes::copy_from_slice(piece)));
         rest = behind;
