@@ -12,15 +12,17 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use firsttoken_logic::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::clock;
+use crate::{clock, streams};
+use crate::timeline::Finished;
 
 /// How far the shutdown of a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +37,7 @@ pub(crate) enum Drain {
 }
 
 /// What a connection and the responses on it tell each other.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ClientState {
     /// Bytes will be written that begin the response: stamp them.
     watch_first_byte: AtomicBool,
@@ -46,10 +48,21 @@ pub(crate) struct ClientState {
     stalled: AtomicBool,
     drain: AtomicU8,
     waker: Mutex<Option<Waker>>,
+    streams: Mutex<Streams>,
+    /// A request that is over, but for the writing of its first content.
+    unwritten: Mutex<Option<Box<Finished>>>,
+}
+
+/// The tasks of an HTTP/2 connection's streams.
+#[derive(Default)]
+struct Streams {
+    next: u64,
+    wakers: Vec<(u64, Waker)>,
 }
 
 impl ClientState {
     pub(crate) fn begin_request(&self) {
+        drop(self.unwritten());
         self.first_byte_ns.store(0, Relaxed);
         self.first_content_ns.store(0, Relaxed);
         self.watch_first_content.store(false, Relaxed);
@@ -59,6 +72,15 @@ impl ClientState {
     /// What is written next holds the first content.
     pub(crate) fn watch_first_content(&self) {
         self.watch_first_content.store(true, Relaxed);
+    }
+
+    /// Keeps a finished request until its first content is written, or never will be.
+    pub(crate) fn park(&self, finished: Box<Finished>) {
+        *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner) = Some(finished);
+    }
+
+    fn unwritten(&self) -> Option<Box<Finished>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn first_byte_written(&self) -> Option<Instant> {
@@ -71,7 +93,7 @@ impl ClientState {
 
     /// Why we cut the connection, if we did.
     pub(crate) fn cut_reason(&self) -> Option<&'static str> {
-        if self.stalled.load(Relaxed) {
+        if self.stalled.load(Relaxed) || streams::is_stalled() {
             Some("client_stalled")
         } else if self.drain() == Drain::Now {
             Some("draining")
@@ -94,6 +116,37 @@ impl ClientState {
         if let Some(waker) = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take() {
             waker.wake();
         }
+        for (_, waker) in &self.streams().wakers {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whom [`Self::set_drain`] wakes, too: a stream's task, in place of `old`. Returns its number.
+    pub(crate) fn register_stream(&self, old: Option<u64>, waker: &Waker) -> u64 {
+        let mut streams = self.streams();
+        streams.wakers.retain(|(id, _)| Some(*id) != old);
+        streams.next += 1;
+        let id = streams.next;
+        streams.wakers.push((id, waker.clone()));
+        id
+    }
+
+    /// The stream's task has ended.
+    pub(crate) fn forget_stream(&self, id: u64) {
+        self.streams().wakers.retain(|(other, _)| *other != id);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a shutdown to begin.
+    pub(crate) async fn draining(&self) {
+        std::future::poll_fn(|cx| {
+            self.register(cx.waker());
+            if self.drain() == Drain::No { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
     }
 
     /// Whom [`Self::set_drain`] wakes.
@@ -108,7 +161,11 @@ impl ClientState {
         }
         if self.watch_first_content.load(Relaxed) {
             self.watch_first_content.store(false, Relaxed);
-            self.first_content_ns.store(clock::now().ns(), Relaxed);
+            let now = clock::now();
+            self.first_content_ns.store(now.ns(), Relaxed);
+            if let Some(finished) = self.unwritten() {
+                finished.on_written(now);
+            }
         }
     }
 }
@@ -124,11 +181,14 @@ pub(crate) struct ClientIo<S> {
     client_stall: Duration,
     /// Armed while the client takes nothing.
     blocked: Option<Pin<Box<Sleep>>>,
+    /// Read already, to find out what the client speaks.
+    ahead: Bytes,
 }
 
 impl<S> ClientIo<S> {
-    pub(crate) fn new(socket: S, state: Arc<ClientState>, client_stall: Duration) -> Self {
-        Self { socket, state, client_stall, blocked: None }
+    /// `ahead` is what was read of `socket` before.
+    pub(crate) fn new(socket: S, state: Arc<ClientState>, client_stall: Duration, ahead: Bytes) -> Self {
+        Self { socket, state, client_stall, blocked: None, ahead }
     }
 
     fn on_write(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -158,6 +218,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let n = self.ahead.len().min(buf.remaining());
+            buf.put_slice(&self.ahead.split_to(n));
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 }

@@ -370,10 +370,53 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let labels = crate::metrics::Labels::of(self);
-        let timeline = self.finish();
+        let finished = Finished {
+            labels: crate::metrics::Labels::of(self),
+            timeline: Some(self.finish()),
+            shared: self.shared.clone(),
+            itl: std::mem::take(&mut self.itl),
+            accepted: self.accepted,
+            first_content: self.first_content,
+        };
         self.shared.metrics.active.dec();
-        self.shared.metrics.observe(&labels, &timeline, &self.itl);
+        if self.first_content.is_some() && self.client.first_content_written().is_none() {
+            self.client.park(Box::new(finished));
+        }
+    }
+}
+
+/// A finished request, about to be filed. One whose whole answer came in a single read is over before
+/// its first content is written, and waits for that; it is filed when it is dropped.
+pub(crate) struct Finished {
+    shared: Arc<Shared>,
+    labels: crate::metrics::Labels,
+    timeline: Option<Timeline>,
+    itl: Sketch,
+    accepted: Instant,
+    first_content: Option<Instant>,
+}
+
+impl Finished {
+    /// The first content, and all that came with it, was written at `now`.
+    pub(crate) fn on_written(mut self: Box<Self>, now: Instant) {
+        let (accepted, first) = (self.accepted, self.first_content);
+        let Some(timeline) = &mut self.timeline else { return };
+        let since = ms(now.since(accepted));
+        timeline.ttfb_ms.get_or_insert(since);
+        timeline.ttft_ms = Some(since);
+        timeline.total_ms = since;
+        let waited = first.map_or(Duration::ZERO, |first| now.since(first));
+        timeline.overhead_ms = timeline.overhead_ms.map(|overhead| overhead + ms(waited));
+        if let Some(last) = timeline.phases.last_mut() {
+            last.duration_ms = ms(now.since(accepted)) - last.start_ms;
+        }
+    }
+}
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        let Some(timeline) = self.timeline.take() else { return };
+        self.shared.metrics.observe(&self.labels, &timeline, &self.itl);
         timeline.log();
         self.shared.timelines.push(timeline);
     }
