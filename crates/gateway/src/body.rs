@@ -18,11 +18,11 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Sleep;
 
 use crate::client::{ClientState, Drain};
-use crate::clock;
 use crate::exchange::{Opened, Refusal};
 use crate::failures;
 use crate::relay::Relay;
 use crate::timeline::{Phase, Progress};
+use crate::{clock, streams};
 
 /// A response body.
 pub(crate) struct Body(Kind);
@@ -57,12 +57,13 @@ impl http_body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let data = match &mut self.get_mut().0 {
             Kind::Full(bytes) => {
-                Some(Ok(std::mem::take(bytes))).filter(|b| !matches!(b, Ok(b) if b.is_empty()))
+                Poll::Ready(Some(Ok(std::mem::take(bytes))).filter(|b| !matches!(b, Ok(b) if b.is_empty())))
             }
-            Kind::Relay(relay) => ready!(poll_relay(relay, cx)),
-            Kind::Early(body) => ready!(body.poll_frame(cx)),
+            Kind::Relay(relay) => poll_relay(relay, cx),
+            Kind::Early(body) => body.poll_frame(cx),
         };
-        Poll::Ready(data.map(|bytes| bytes.map(Frame::data)))
+        streams::on_frame(&data);
+        data.map(|data| data.map(|bytes| bytes.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {

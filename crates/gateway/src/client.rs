@@ -21,8 +21,8 @@ use firsttoken_logic::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::{clock, streams};
 use crate::timeline::Finished;
+use crate::{clock, streams};
 
 /// How far the shutdown of a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

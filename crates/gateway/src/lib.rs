@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //! Down the way of a request:
-//! - [`server`]: sockets, threads, shutdown. `client`: the accepted socket, delivered stamps, the slow-client cut.
+//! - [`server`]: sockets, threads, shutdown. `client`: the accepted socket, delivered stamps, the slow-client cut;
+//!   `streams`: the same for each stream of HTTP/2.
 //! - `service`: the order in which a request is judged. `endpoint`, `inbound`, `headers`, `forwarded`, `models`, `cors`: what it asks.
 //! - `exchange`: one request to an upstream, up to where bytes flow. `upstream`: the seam, dialling, HTTP.
 //! - `relay`: the stream; `tee`: what watches it; `body`: what hyper writes.
@@ -33,6 +34,7 @@ mod models;
 mod relay;
 pub mod server;
 mod service;
+mod streams;
 mod tee;
 mod timeline;
 mod upstream;

@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -31,6 +32,7 @@ use crate::client::{ClientIo, ClientState, Drain};
 use crate::config::Config;
 use crate::gateway::{Bounds, Shared, Worker};
 use crate::service::{self, Peer};
+use crate::streams::Streams;
 use crate::upstream::Network;
 
 /// Connections waiting to be accepted.
@@ -206,7 +208,7 @@ impl EventLoop {
         addr: SocketAddr,
         is_h2: bool,
     ) {
-        self.register(addr).run(io, is_h2).await;
+        self.register(addr).run(io, is_h2, Bytes::new()).await;
     }
 
     fn register(&mut self, addr: SocketAddr) -> Serving {
@@ -242,25 +244,30 @@ impl EventLoop {
     }
 }
 
-/// Whether the first bytes are HTTP/2's preface. Looks without taking.
-async fn speaks_h2(socket: TcpStream) -> (TcpStream, bool) {
+/// What the first bytes say the client speaks, and these bytes; none if it left first.
+async fn speaks(socket: &mut TcpStream) -> (bool, Bytes) {
     let mut seen = [0; PREFACE.len()];
-    loop {
-        let n = socket.peek(&mut seen).await.unwrap_or(0);
-        if n == 0 || !PREFACE.starts_with(&seen[..n]) {
-            return (socket, false);
+    let mut length = 0;
+    while length < PREFACE.len() && PREFACE.starts_with(&seen[..length]) {
+        match socket.read(&mut seen[length..]).await {
+            Ok(n) if n > 0 => length += n,
+            _ => break,
         }
-        if n == PREFACE.len() {
-            return (socket, true);
-        }
-        // Half a preface: the rest follows, but a peek does not wait for it.
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    (seen == *PREFACE, Bytes::copy_from_slice(&seen[..length]))
 }
 
-async fn serve_socket(serving: Serving, socket: TcpStream) {
-    if let Ok((socket, is_h2)) = tokio::time::timeout(IDLE_TIMEOUT, speaks_h2(socket)).await {
-        serving.run(socket, is_h2).await;
+async fn serve_socket(serving: Serving, mut socket: TcpStream) {
+    let state = serving.peer.state.clone();
+    let spoke = tokio::select! {
+        biased;
+        spoke = tokio::time::timeout(IDLE_TIMEOUT, speaks(&mut socket)) => spoke.ok(),
+        // Who has not even begun a request is not waited for.
+        () = state.draining() => None,
+    };
+    match spoke {
+        Some((is_h2, ahead)) if !ahead.is_empty() => serving.run(socket, is_h2, ahead).await,
+        _ => {}
     }
 }
 
@@ -286,12 +293,13 @@ impl Serving {
         self,
         io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         is_h2: bool,
+        ahead: Bytes,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let limits = &self.worker.shared.config.limits;
             let bounds = Bounds::of(limits.stream_bytes_max);
             let state = self.peer.state.clone();
-            let io = TokioIo::new(ClientIo::new(io, state.clone(), limits.client_stall));
+            let io = TokioIo::new(ClientIo::new(io, state.clone(), limits.client_stall, ahead));
             let (worker, peer) = (self.worker.clone(), self.peer.clone());
             // Boxed: hyper keeps room for the future as long as the connection lives.
             let service = service_fn(move |request: Request<Incoming>| -> Answering {
@@ -300,7 +308,8 @@ impl Serving {
             });
             // What ends a connection with an error is the client's leaving or our cut; both are on record.
             if is_h2 {
-                let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let streams = Streams::new(state.clone(), limits.client_stall);
+                let mut builder = hyper::server::conn::http2::Builder::new(streams);
                 builder
                     .timer(TokioTimer::new())
                     .max_send_buf_size(bounds.write_buffer)

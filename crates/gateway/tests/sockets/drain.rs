@@ -52,7 +52,12 @@ fn readiness_goes_first_then_the_listener_and_running_streams_end_well() {
 fn connections_that_say_nothing_do_not_hold_up_the_end() {
     let provider = Provider::quick();
     let gate = gate(&provider, 600_000);
-    let mut quiet = [Client::connect(gate.addr), Client::connect(gate.addr), Client::connect(gate.addr), Client::connect(gate.addr)];
+    let mut quiet = [
+        Client::connect(gate.addr),
+        Client::connect(gate.addr),
+        Client::connect(gate.addr),
+        Client::connect(gate.addr),
+    ];
     quiet[1].send(b"P");
     quiet[2].send(b"PRI * HTTP/2.0\r\n");
     quiet[3].send(&client::request("GET", "/healthz", &[], b""));
@@ -76,7 +81,8 @@ fn past_its_patience_a_stream_ends_with_an_error_event_of_its_dialect() {
     let mut silent = streaming(&gate, CHAT, "sim-ttft1-itl1-faultstall@3");
     let http2 = H2::connect(gate.addr, 65_535);
     let mut h2_body = http2.run(http2.post(CHAT, &body(CHAT, endless))).unwrap().into_body();
-    let mut h2_silent = http2.run(http2.post(CHAT, &body(CHAT, "sim-ttft1-itl1-faultstall@3"))).unwrap().into_body();
+    let mut h2_silent =
+        http2.run(http2.post(CHAT, &body(CHAT, "sim-ttft1-itl1-faultstall@3"))).unwrap().into_body();
     let h2_waits = http2.runtime().spawn(http2.post(CHAT, &body(CHAT, "sim-faultsilent")));
     http2.until(|| provider.sim.stats(0).active == 9);
     gate.stop(Duration::ZERO);

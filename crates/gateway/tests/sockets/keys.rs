@@ -30,7 +30,14 @@ fn a_wrong_key_is_refused_in_every_dialect_and_either_of_two_lets_in() {
     let (gate, web, batch) = locked(&provider, "");
     for path in PATHS {
         let cut = format!("authorization: Bearer {}", &web[..web.len() - 1]);
-        let wrong = ["x-none: 1", "authorization: Bearer nonsense", "authorization: Basic eDp5", "x-api-key: ft-", "x-firsttoken-key: ", &cut];
+        let wrong = [
+            "x-none: 1",
+            "authorization: Bearer nonsense",
+            "authorization: Basic eDp5",
+            "x-api-key: ft-",
+            "x-firsttoken-key: ",
+            &cut,
+        ];
         for header in wrong {
             let answer = post(&gate, path, &[header]);
             let (message, code) = error_of(path, &answer);
@@ -42,7 +49,9 @@ fn a_wrong_key_is_refused_in_every_dialect_and_either_of_two_lets_in() {
     assert_eq!(provider.sim.stats(0).started, 0);
     for path in PATHS {
         for key in [&web, &batch] {
-            for header in ["authorization: Bearer ", "authorization: bearer ", "x-api-key: ", "x-firsttoken-key: "] {
+            for header in
+                ["authorization: Bearer ", "authorization: bearer ", "x-api-key: ", "x-firsttoken-key: "]
+            {
                 let answer = post(&gate, path, &[&format!("{header}{key}")]);
                 assert_eq!(answer.status, 200, "{path} {header}: {}", answer.text());
             }
@@ -55,11 +64,19 @@ fn our_key_never_goes_up_wherever_it_stood() {
     let provider = Provider::quick();
     let (gate, web, _) = locked(&provider, "");
     let bearer = format!("authorization: Bearer {web}");
-    let (api, own, azure) = (format!("x-api-key: {web}"), format!("x-firsttoken-key: {web}"), format!("api-key: {web}"));
-    let places: [&[&str]; 6] =
-        [&[&bearer], &[&api], &[&own], &[&bearer, &api], &[&own, &bearer, &azure], &[&bearer, &bearer, &azure]];
+    let (api, own, azure) =
+        (format!("x-api-key: {web}"), format!("x-firsttoken-key: {web}"), format!("api-key: {web}"));
+    let places: [&[&str]; 6] = [
+        &[&bearer],
+        &[&api],
+        &[&own],
+        &[&bearer, &api],
+        &[&own, &bearer, &azure],
+        &[&bearer, &bearer, &azure],
+    ];
     for headers in places {
-        for (path, theirs) in [(CHAT, "authorization: Bearer sk-theirs"), (MESSAGES, "x-api-key: sk-theirs")] {
+        for (path, theirs) in [(CHAT, "authorization: Bearer sk-theirs"), (MESSAGES, "x-api-key: sk-theirs")]
+        {
             assert_eq!(post(&gate, path, headers).status, 200, "{headers:?}");
             let (seen, _) = provider.last();
             assert!(!seen.iter().any(|h| h.contains(&web)), "{headers:?}: {seen:?}");
@@ -75,8 +92,11 @@ fn the_callers_own_key_goes_up_beside_ours_and_instead_of_none() {
     let provider = Provider::quick();
     let (web, entry) = new_key("web");
     let gate = passing(&provider, &entry);
-    let (own, bearer, api) =
-        (format!("x-firsttoken-key: {web}"), format!("authorization: Bearer {web}"), format!("x-api-key: {web}"));
+    let (own, bearer, api) = (
+        format!("x-firsttoken-key: {web}"),
+        format!("authorization: Bearer {web}"),
+        format!("x-api-key: {web}"),
+    );
     let cases: [(&[&str], Option<&str>); 6] = [
         (&[&own, "authorization: Bearer sk-mine"], Some("authorization: Bearer sk-mine")),
         (&[&own, "x-api-key: sk-mine"], Some("x-api-key: sk-mine")),
@@ -89,8 +109,10 @@ fn the_callers_own_key_goes_up_beside_ours_and_instead_of_none() {
         for path in [CHAT, MESSAGES] {
             assert_eq!(post(&gate, path, headers).status, 200, "{headers:?}");
             let (seen, _) = provider.last();
-            let keys: Vec<_> =
-                seen.iter().filter(|h| h.starts_with("authorization") || h.starts_with("x-api-key")).collect();
+            let keys: Vec<_> = seen
+                .iter()
+                .filter(|h| h.starts_with("authorization") || h.starts_with("x-api-key"))
+                .collect();
             assert_eq!(keys, wanted.iter().collect::<Vec<_>>(), "{headers:?}");
         }
     }
@@ -121,7 +143,13 @@ fn hop_by_hop_headers_and_who_the_caller_is_stay_here() {
         "accept-encoding: br, gzip",
         "x-firsttoken-deadline-ms: 5000",
     ];
-    let goes = ["traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "openai-beta: a", "openai-organization: o", "x-request-id: mine", "x-custom: Größe"];
+    let goes = [
+        "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "openai-beta: a",
+        "openai-organization: o",
+        "x-request-id: mine",
+        "x-custom: Größe",
+    ];
     let headers: Vec<&str> = stays.into_iter().chain(goes).collect();
     assert_eq!(post(&gate, CHAT, &headers).status, 200);
     let (seen, _) = provider.last();
@@ -136,7 +164,10 @@ fn hop_by_hop_headers_and_who_the_caller_is_stay_here() {
     for secret in ["secret", "page.example", "203.0.113.7", "x-private", "x-other"] {
         assert!(!text.contains(secret), "{secret} went up: {text}");
     }
-    assert!(seen.contains(&"accept-encoding: identity".to_owned()) && seen.contains(&format!("host: {}", provider.addr)));
+    assert!(
+        seen.contains(&"accept-encoding: identity".to_owned())
+            && seen.contains(&format!("host: {}", provider.addr))
+    );
 }
 
 #[test]
@@ -158,7 +189,11 @@ fn unknown_fields_go_up_byte_for_byte() {
     let text = body(CHAT, "m").to_string();
     assert_eq!(post(&gate, CHAT, &[]).status, 200);
     let usage = "{\"stream_options\":{\"include_usage\":true},";
-    assert_eq!(provider.last().1, text.replacen('{', usage, 1), "a stream is asked for its usage, and no more is changed");
+    assert_eq!(
+        provider.last().1,
+        text.replacen('{', usage, 1),
+        "a stream is asked for its usage, and no more is changed"
+    );
 }
 
 #[test]
@@ -169,8 +204,16 @@ fn an_alias_is_spliced_and_nothing_else_is_touched() {
         "threads = 1\ndrain_ms = 1000\n[[upstreams]]\nname = \"u\"\nprovider = \"openai\"\nbase_url = \"{url}\"\nauth = \"none\"\n\
          [[models]]\nname = \"fast\"\nupstream_model = \"gpt-\\\"5\\\"\"\n[[models]]\nname = \"local/*\"\nupstream_model = \"*\"\n"
     ));
-    let text = |model: &str| format!("{{\"x\": 1.50,\"model\" : {model} ,\"messages\":[{{\"role\":\"user\",\"content\":\"model\\\":\\\"fast\"}}]}}");
-    for (asked, sent) in [("\"fast\"", "\"gpt-\\\"5\\\"\""), ("\"f\\u0061st\"", "\"gpt-\\\"5\\\"\""), ("\"local/llama\"", "\"llama\"")] {
+    let text = |model: &str| {
+        format!(
+            "{{\"x\": 1.50,\"model\" : {model} ,\"messages\":[{{\"role\":\"user\",\"content\":\"model\\\":\\\"fast\"}}]}}"
+        )
+    };
+    for (asked, sent) in [
+        ("\"fast\"", "\"gpt-\\\"5\\\"\""),
+        ("\"f\\u0061st\"", "\"gpt-\\\"5\\\"\""),
+        ("\"local/llama\"", "\"llama\""),
+    ] {
         let answer = client::ask(gate.addr, &client::request("POST", CHAT, &[], text(asked).as_bytes()));
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert_eq!(provider.last().1, text(sent));
@@ -185,11 +228,18 @@ fn a_timeline_is_its_tenants_alone_and_knows_no_secret() {
     let provider = Provider::quick();
     let (gate, web, batch) = locked(&provider, "");
     let (web, batch) = (format!("x-api-key: {web}"), format!("x-api-key: {batch}"));
-    let answer = gate.post(&format!("{CHAT}?key=in-the-query"), &[&web], &json!({"model": "m", "messages": [{"role": "user", "content": "a-private-word"}]}));
+    let answer = gate.post(
+        &format!("{CHAT}?key=in-the-query"),
+        &[&web],
+        &json!({"model": "m", "messages": [{"role": "user", "content": "a-private-word"}]}),
+    );
     let timeline = gate.timeline(&answer.id(), &[&web]);
     assert_eq!((timeline["key"].clone(), timeline["outcome"].clone()), (json!("web"), json!("complete")));
     let text = timeline.to_string();
-    assert!(!text.contains("a-private-word") && !text.contains("in-the-query") && !text.contains("ft-"), "{text}");
+    assert!(
+        !text.contains("a-private-word") && !text.contains("in-the-query") && !text.contains("ft-"),
+        "{text}"
+    );
     let path = format!("/v1/requests/{}", answer.id());
     for (headers, status) in [(&[batch.as_str()][..], 404), (&[], 401)] {
         assert_eq!(client::ask(gate.addr, &client::request("GET", &path, headers, b"")).status, status);
@@ -230,12 +280,14 @@ fn metrics_are_for_this_machine_and_for_keys() {
     let provider = Provider::quick();
     let (gate, web, _) = locked(&provider, "trusted_proxies = [\"127.0.0.0/8\"]");
     let key = format!("authorization: Bearer {web}");
-    let status = |headers: &[&str]| client::ask(gate.addr, &client::request("GET", "/metrics", headers, b"")).status;
+    let status =
+        |headers: &[&str]| client::ask(gate.addr, &client::request("GET", "/metrics", headers, b"")).status;
     assert_eq!(status(&[]), 200);
     assert_eq!(status(&["x-forwarded-for: 203.0.113.7"]), 401, "a proxy on this machine brings others");
     assert_eq!(status(&["x-forwarded-for: 203.0.113.7", &key]), 200);
     let (plain, ..) = locked(&provider, "");
-    let ask = |header: &str| client::ask(plain.addr, &client::request("GET", "/metrics", &[header], b"")).status;
+    let ask =
+        |header: &str| client::ask(plain.addr, &client::request("GET", "/metrics", &[header], b"")).status;
     assert_eq!(ask("x-forwarded-for: 203.0.113.7"), 401, "also a proxy that nobody has named");
     assert_eq!(ask("forwarded: for=203.0.113.7"), 401);
 }

@@ -18,7 +18,8 @@ fn noise(length: usize) -> Vec<u8> {
 
 #[test]
 fn methods_paths_and_queries_arrive_as_they_were_sent() {
-    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+    let upstream =
+        Upstream::saying("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
     let gate = Gate::start(&toml(&format!("{}/prefix/", upstream.url()), "", ""));
     let lines = [
         ("GET", "/v1/files?limit=2&after=a%20b&x=%2Fy"),
@@ -73,17 +74,26 @@ fn a_multipart_upload_arrives_unchanged() {
     let upstream = Upstream::start(|peer| {
         // Says back what came, so that every byte can be compared.
         while let Some((_, body)) = peer.request_bytes() {
-            peer.say(format!("HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {}\r\n\r\n", body.len()));
+            peer.say(format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            ));
             peer.say(&body);
         }
     });
     let gate = Gate::start(&toml(&upstream.url(), "", ""));
-    let mut part = b"--XX\r\ncontent-disposition: form-data; name=\"file\"; filename=\"\xff.bin\"\r\n\r\n".to_vec();
+    let mut part =
+        b"--XX\r\ncontent-disposition: form-data; name=\"file\"; filename=\"\xff.bin\"\r\n\r\n".to_vec();
     part.extend(noise(2_000_000));
     part.extend(b"\r\n--XX--\r\n");
     let framing = format!("content-length: {}", part.len());
     let mut client = Client::connect(gate.addr);
-    client.send(&client::request("POST", "/v1/files", &["content-type: multipart/form-data; boundary=XX", &framing], b""));
+    client.send(&client::request(
+        "POST",
+        "/v1/files",
+        &["content-type: multipart/form-data; boundary=XX", &framing],
+        b"",
+    ));
     client.send(&part);
     let answer = client.answer();
     assert_eq!((answer.status, answer.body == part), (200, true));
@@ -122,7 +132,9 @@ fn a_large_download_flows_while_it_is_still_coming() {
 fn a_download_that_breaks_off_is_seen_to_break_off() {
     let upstream = Upstream::start(|peer| {
         let _ = peer.request();
-        peer.say("HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: 1000\r\n\r\nhalf");
+        peer.say(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: 1000\r\n\r\nhalf",
+        );
     });
     let gate = Gate::start(&toml(&upstream.url(), "", ""));
     let answer = client::ask(gate.addr, &client::request("GET", "/v1/files/f/content", &[], b""));

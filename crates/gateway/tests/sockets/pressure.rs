@@ -57,7 +57,7 @@ fn settled(provider: &Provider) -> u64 {
 fn a_client_that_never_reads_holds_a_bounded_number_of_bytes() {
     for (h2c, stream_bytes_max) in [(false, 256 * KIB), (false, 64 * KIB), (true, 256 * KIB)] {
         let provider = provider();
-        let limits = format!("[limits]\nstream_bytes_max = {stream_bytes_max}\n");
+        let limits = format!("[limits]\nstream_bytes_max = {stream_bytes_max}\nevent_bytes_max = 32768\n");
         let mut config = toml(&provider.url(), "", &limits);
         if h2c {
             config = config.replace("api_key", "h2c = true\napi_key");
@@ -109,7 +109,10 @@ fn a_healthy_stream_flows_beside_stalled_ones() {
     let answer = gate.post(CHAT, &[], &body(CHAT, "sim-ttft1-itl1-n500"));
     assert!(answer.whole && answer.text().ends_with("data: [DONE]\n\n"));
     let timeline = gate.timeline(&answer.id(), &[]);
-    assert_eq!((timeline["outcome"].clone(), timeline["content_events"].clone()), ("complete".into(), 500.into()));
+    assert_eq!(
+        (timeline["outcome"].clone(), timeline["content_events"].clone()),
+        ("complete".into(), 500.into())
+    );
     drop(stalled);
     gate.is_quiet();
 }

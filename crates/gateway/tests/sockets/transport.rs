@@ -83,7 +83,8 @@ fn an_answer_that_comes_byte_by_byte_comes_whole() {
 fn an_upstream_that_talks_out_of_turn_is_not_used_again() {
     let all = EVENTS.concat();
     let head = stream_head(&format!("content-length: {}", all.len()));
-    let upstream = Upstream::saying(format!("{head}{all}HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\npoison!"));
+    let upstream =
+        Upstream::saying(format!("{head}{all}HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\npoison!"));
     whole(&upstream);
     assert_eq!(upstream.connections(), 2, "what stands behind an answer is nobody's");
 }
@@ -93,7 +94,10 @@ fn answers_that_are_not_http_are_a_named_502() {
     let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(100_000));
     let cases = [
         ("SSH-2.0-server\r\n\r\n".to_owned(), "upstream_protocol"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_owned(), "upstream_protocol"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_owned(),
+            "upstream_protocol",
+        ),
         ("HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello".to_owned(), "upstream_protocol"),
         ("HTTP/1.1 200 OK\r\nx: \0\r\n\r\n".to_owned(), "upstream_protocol"),
         (endless, "upstream_protocol"),
@@ -163,7 +167,10 @@ fn a_connection_that_the_upstream_closed_while_idle_is_not_used() {
 #[test]
 fn an_early_refusal_is_heard_while_the_body_is_still_being_sent() {
     let refusal = "{\"error\":{\"message\":\"far too long\",\"type\":\"invalid_request_error\"}}";
-    let answer = format!("HTTP/1.1 413 Payload Too Large\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{refusal}", refusal.len());
+    let answer = format!(
+        "HTTP/1.1 413 Payload Too Large\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{refusal}",
+        refusal.len()
+    );
     let early = |after: fn(&mut Served)| {
         let answer = answer.clone();
         Upstream::start(move |peer| {
@@ -173,11 +180,9 @@ fn an_early_refusal_is_heard_while_the_body_is_still_being_sent() {
             after(peer);
         })
     };
-    let upstreams = [
-        ("and closes", early(|_| {})),
-        ("and waits", early(|peer| peer.wait_without_reading())),
-    ];
-    let long = serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(20_000_000)}]});
+    let upstreams = [("and closes", early(|_| {})), ("and waits", early(|peer| peer.wait_without_reading()))];
+    let long =
+        serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(20_000_000)}]});
     for (what, upstream) in upstreams {
         let gate = Gate::start(&toml(&upstream.url(), "", ""));
         let answer = gate.post(CHAT, &[], &long);
@@ -194,11 +199,15 @@ fn a_slow_upstream_gets_a_long_body_whole() {
         std::thread::sleep(std::time::Duration::from_millis(50));
         while let Some(request) = peer.request() {
             let length = request.len().to_string();
-            peer.say(format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{length}", length.len()));
+            peer.say(format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{length}",
+                length.len()
+            ));
         }
     });
     let gate = Gate::start(&toml(&upstream.url(), "", ""));
-    let long = serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(9_000_000)}]});
+    let long =
+        serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(9_000_000)}]});
     let mut client = Client::connect(gate.addr);
     for _ in 0..2 {
         client.send(&client::request("POST", CHAT, &[], long.to_string().as_bytes()));
@@ -218,7 +227,8 @@ fn http2_with_prior_knowledge_is_spoken_to_the_upstream() {
         assert_eq!(gate.timeline(&answer.id(), &[])["outcome"], "complete", "{path}");
         assert_eq!(provider.sim.last().unwrap().version, "HTTP/2.0");
     }
-    let long = serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(3_000_000)}]});
+    let long =
+        serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(3_000_000)}]});
     assert_eq!(gate.post(CHAT, &[], &long).status, 200);
     assert!(gate.get("/v1/nothing").status == 404);
     assert_eq!(provider.all_over(), 0);
