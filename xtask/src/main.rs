@@ -2,7 +2,7 @@
 //! like the rest. There is no Makefile and no shell script of more than a few lines.
 //!
 //! - [`run`]: from a clone to a listening gateway
-//! - [`test`]: everything that CI checks
+//! - [`mod@test`]: everything that CI checks
 //! - [`tidy`]: what the house checks about itself
 //! - [`bars`]: what we promise about speed, measured beside a peer
 //! - [`clients`]: the official SDKs against the real binary

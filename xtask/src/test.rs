@@ -62,7 +62,9 @@ impl Run {
         let status = process::watch(command, |line| {
             if let Some(counts) = closing::read(line) {
                 counted += counts;
-                self.closing_lines.push(line.to_owned());
+                if counts != Counts::default() {
+                    self.closing_lines.push(line.to_owned());
+                }
             }
         })?;
         self.counts += counted;

@@ -19,9 +19,9 @@ impl std::ops::AddAssign for Counts {
 
 /// What `line` counts, if it is a closing line of nextest, cargo test, pytest or Node's runner.
 pub(super) fn read(line: &str) -> Option<Counts> {
-    let line = line.trim();
-    let nextest =
-        line.starts_with("Summary [") && (line.contains(" tests run: ") || line.contains(" test run: "));
+    // Indented, cargo's line is a failed test's own, which nextest repeats.
+    let summary = line.trim_start().starts_with("Summary [");
+    let nextest = summary && (line.contains(" tests run: ") || line.contains(" test run: "));
     let cargo_test = line.starts_with("test result: ");
     let pytest = line.starts_with("==") && line.ends_with("==") && line.contains(" in ");
     if nextest || cargo_test || pytest {
@@ -73,9 +73,16 @@ mod tests {
 
     #[test]
     fn other_lines_count_nothing() {
-        for line in
-            ["", "3 passed", "test a::b ... ok", "ℹ tests 9", "ℹ pass", "# passing by", "== starting =="]
-        {
+        for line in [
+            "",
+            "3 passed",
+            "test a::b ... ok",
+            "    test result: FAILED. 0 passed; 1 failed",
+            "ℹ tests 9",
+            "ℹ pass",
+            "# passing by",
+            "== starting ==",
+        ] {
             assert_eq!(read(line), None, "{line}");
         }
     }
