@@ -30,7 +30,8 @@ pub enum End {
 /// One connection.
 pub struct Client {
     sender: Sender,
-    driver: JoinHandle<()>,
+    /// None for a neighbour on somebody else's connection.
+    driver: Option<JoinHandle<()>>,
 }
 
 enum Sender {
@@ -48,11 +49,20 @@ impl Client {
             let (sender, connection) = builder.timer(TokioTimer::new()).handshake(io).await.expect(why);
             return Self {
                 sender: Sender::H2(sender),
-                driver: tokio::spawn(async { drop(connection.await) }),
+                driver: Some(tokio::spawn(async { drop(connection.await) })),
             };
         }
         let (sender, connection) = http1::handshake(io).await.expect(why);
-        Self { sender: Sender::H1(sender), driver: tokio::spawn(async { drop(connection.await) }) }
+        Self { sender: Sender::H1(sender), driver: Some(tokio::spawn(async { drop(connection.await) })) }
+    }
+
+    /// Another client on the same HTTP/2 connection; none over HTTP/1.1.
+    #[must_use]
+    pub fn neighbour(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::H1(_) => None,
+            Sender::H2(sender) => Some(Self { sender: Sender::H2(sender.clone()), driver: None }),
+        }
     }
 
     /// Sends a request and waits for the head. `Err` if the connection ends without one.
@@ -94,9 +104,10 @@ impl Client {
 
     /// Closes the connection, whatever is going on.
     pub async fn leave(self) {
-        self.driver.abort();
+        let Some(driver) = self.driver else { return };
+        driver.abort();
         // Once it is joined the pipe is dropped.
-        let _ = self.driver.await;
+        let _ = driver.await;
     }
 }
 

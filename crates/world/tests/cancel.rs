@@ -134,6 +134,31 @@ async fn an_http2_stream_is_reset_or_its_connection_closed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reset_leaves_its_neighbours_alone() {
+    let world = World::new(config());
+    let client = world.client_h2().await;
+    let running: Vec<_> = STATES
+        .iter()
+        .map(|state| {
+            let mut client = client.neighbour().expect("it is HTTP/2");
+            tokio::spawn(async move {
+                let mut answer = client.ask(state.caller, state.knobs, state.stream).await;
+                while answer.next().await.is_some() {}
+            })
+        })
+        .collect();
+    sleep(5 * S).await;
+    let all = running.len() as u64;
+    assert_eq!(world.sim().stats(0).active, all);
+    for (reset, request) in (1..).zip(&running) {
+        request.abort();
+        sleep(MS).await;
+        let stats = world.sim().stats(0);
+        assert_eq!((stats.aborted, stats.active, stats.tokens_after_abort), (reset, all - reset, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn toward_an_http2_upstream_too() {
     for state in &STATES {
         let mut config = config();
