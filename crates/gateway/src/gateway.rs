@@ -4,21 +4,18 @@
 //! live on that thread's event loop, so no socket ever crosses threads on the way of a token.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 use crate::config::Config;
+use crate::evidence::Evidence;
 use crate::keys::Keyring;
-use crate::metrics::Metrics;
-use crate::timeline::Ring;
 use crate::upstream::{Network, Remote, Upstream};
 
 /// What exists once per process.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) keys: Keyring,
-    pub(crate) metrics: Metrics,
-    pub(crate) timelines: Ring,
-    pub(crate) ids: Ids,
+    pub(crate) evidence: Arc<Evidence>,
     /// Whether `/readyz` says yes: not before the sockets listen, not once a drain began.
     pub(crate) ready: AtomicBool,
 }
@@ -27,9 +24,7 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Arc<Self> {
         Arc::new(Self {
             keys: Keyring::new(&config.keys),
-            metrics: Metrics::new(),
-            timelines: Ring::new(config.limits.timelines_max),
-            ids: Ids::new(),
+            evidence: Evidence::new(config.limits.timelines_max),
             ready: AtomicBool::new(false),
             config,
         })
@@ -87,26 +82,5 @@ impl Bounds {
     pub(crate) fn of(stream_bytes_max: usize) -> Self {
         let quarter = stream_bytes_max / 4;
         Self { upstream_socket: quarter / 2, client_socket: quarter, write_buffer: quarter.max(8192) }
-    }
-}
-
-/// Makes request ids: a random part of the process and a number.
-pub(crate) struct Ids {
-    process: u64,
-    next: AtomicU64,
-}
-
-impl Ids {
-    fn new() -> Self {
-        let mut random = [0; 8];
-        // Ids need to differ between processes, not to be secret: without entropy the clock serves.
-        if getrandom::fill(&mut random).is_err() {
-            random = crate::clock::unix_ms().to_le_bytes();
-        }
-        Self { process: u64::from_le_bytes(random), next: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn next(&self) -> String {
-        format!("req_{:016x}{:08x}", self.process, self.next.fetch_add(1, Relaxed))
     }
 }

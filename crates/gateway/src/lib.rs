@@ -2,41 +2,24 @@
 //!
 //! # Layout
 //! Down the way of a request:
-//! - [`server`]: sockets, threads, shutdown. `client`: the accepted socket, delivered stamps, the slow-client cut;
-//!   `streams`: the same for each stream of HTTP/2.
-//! - `service`: the order in which a request is judged. `endpoint`, `inbound`, `headers`, `forwarded`, `models`, `cors`: what it asks.
-//! - `exchange`: one request to an upstream, up to where bytes flow. `upstream`: the seam, dialling, HTTP.
-//! - `relay`: the stream; `tee`: what watches it; `body`: what hyper writes.
-//! - `timeline`, `metrics`, `canary`: the evidence. `failures`: what a caller is told.
-//! - [`config`], [`keys`]: what was decided before the first request.
+//! - `front`: what callers see: sockets, checks, bodies. [`server`] is the way in.
+//! - `stream`: one request from the upstream's first byte to the client's last.
+//! - `upstream`: the one seam toward whoever answers, and HTTP toward them.
+//! - `evidence`: what happened, and when: timelines, metrics, the canary.
+//! - [`config`], [`keys`]: what was decided before the first request. `gateway`: what all requests share.
 //!
 //! Decisions (clocks, commits, quantiles) are `firsttoken_logic`'s; dialects are `firsttoken_wire`'s.
 //!
 //! Invariant: what a client receives is a prefix of the upstream's events plus declared insertions.
 
-mod body;
-mod canary;
-mod client;
 mod clock;
 pub mod config;
-mod cors;
-mod endpoint;
-mod exchange;
-mod failures;
-mod forwarded;
+mod evidence;
+mod front;
 mod gateway;
-mod headers;
-mod inbound;
-mod inflate;
 pub mod keys;
-mod metrics;
-mod models;
-mod relay;
-pub mod server;
-mod service;
-mod streams;
-mod tee;
-mod timeline;
+mod stream;
 mod upstream;
 
+pub use front::server;
 pub use upstream::{Network, Pipes};

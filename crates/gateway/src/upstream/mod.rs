@@ -26,7 +26,7 @@ pub use dial::{Network, Pipes};
 pub(crate) use h1::Broken;
 pub(crate) use remote::Remote;
 
-use crate::timeline::Stamps;
+use crate::evidence::Stamps;
 
 /// A request as it goes to an upstream, independent of the protocol's version.
 #[derive(Clone, Debug)]

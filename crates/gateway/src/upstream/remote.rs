@@ -19,7 +19,7 @@ use super::h1::{Broken, Connection};
 use super::{Answer, Answering, Attempt, Request, Source, Upstream, h2};
 use crate::clock;
 use crate::config::UpstreamConfig;
-use crate::timeline::Phase;
+use crate::evidence::Phase;
 
 /// Idle connections kept per upstream and worker.
 const IDLE_MAX: usize = 1024;

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::config::Limits;
-use crate::inflate::Coding;
+use crate::stream::inflate::Coding;
 
 fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::InvalidRequest, message)

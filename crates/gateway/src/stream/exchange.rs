@@ -18,13 +18,13 @@ use serde::de::IgnoredAny;
 
 use crate::clock;
 use crate::config::Policy;
-use crate::failures;
+use crate::evidence::{Phase, Record};
+use crate::front::headers;
 use crate::gateway::{Bounds, Worker};
-use crate::headers;
-use crate::inflate::{Coding, Inflate};
-use crate::relay::{Parts, Relay};
-use crate::tee::{Face, Tee};
-use crate::timeline::{Phase, Record};
+use crate::stream::failures;
+use crate::stream::inflate::{Coding, Inflate};
+use crate::stream::relay::{Parts, Relay};
+use crate::stream::tee::{Face, Tee};
 use crate::upstream::{Answer, Attempt, Head, Request, Source};
 
 /// Longest error body of an upstream that is read.

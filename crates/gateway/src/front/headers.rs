@@ -69,7 +69,9 @@ pub(crate) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, ApiError
     let ms = value.to_str().ok().and_then(|v| v.trim().parse().ok()).filter(|ms| *ms > 0);
     ms.map(|ms| Some(Duration::from_millis(ms))).ok_or_else(|| {
         let message = "x-firsttoken-deadline-ms must be a whole number of milliseconds above 0";
-        ApiError::new(ErrorKind::InvalidRequest, message).at("x-firsttoken-deadline-ms").code("invalid_header")
+        ApiError::new(ErrorKind::InvalidRequest, message)
+            .at("x-firsttoken-deadline-ms")
+            .code("invalid_header")
     })
 }
 

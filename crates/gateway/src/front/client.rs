@@ -21,8 +21,9 @@ use firsttoken_logic::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::timeline::Finished;
-use crate::{clock, streams};
+use crate::clock;
+use crate::evidence::Finished;
+use crate::front::streams;
 
 /// How far the shutdown of a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,139 +1,23 @@
-//! When what happened to one request, from its head to the last byte: the gateway's evidence.
+//! What is known of a request while it runs.
 //!
-//! [`Record`] lives as long as its request. Whoever drops it ends it: if nobody said how it ended,
-//! the client left. It then becomes a [`Timeline`], goes into the metrics, the log, and the ring that
-//! `GET /v1/requests/{id}` reads.
+//! A [`Record`] lives as long as its request. Whoever drops it ends it: if nobody said how it ended,
+//! the client left. It then becomes a [`Timeline`] and is filed with the [`Evidence`].
 //!
-//! Invariant: nothing is invented. What a remote provider does not report (its queue, its prefill) is
-//! one phase, `provider`; without usage TPOT is absent.
+//! Invariant: every request ends in exactly one timeline; without usage TPOT is absent.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use firsttoken_logic::sketch::Sketch;
 use firsttoken_logic::time::Instant;
 use firsttoken_wire::chat::{Event, Usage};
-use serde::Serialize;
 
-use crate::client::ClientState;
+use super::metrics::Labels;
+use super::timeline::{Itl, Span, Timeline, ms};
+use super::{Evidence, Phase, Progress, Stamps};
 use crate::clock;
-use crate::gateway::Shared;
-
-/// What is being done with a request. The names are the product's vocabulary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// Is the caller allowed?
-    Auth,
-    /// The body comes in.
-    NetworkIn,
-    /// Reading the request, choosing the upstream, writing the upstream's request.
-    Route,
-    /// Finding or opening a connection.
-    Connect,
-    /// Sent: the provider queues and prefills, and tells no more than that.
-    Provider,
-    /// Content flows.
-    Decode,
-    /// Everything came; the rest goes out.
-    NetworkOut,
-}
-
-impl Phase {
-    /// Its name in timelines, `Server-Timing` and status events.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Auth => "auth",
-            Self::NetworkIn => "network_in",
-            Self::Route => "route",
-            Self::Connect => "connect",
-            Self::Provider => "provider",
-            Self::Decode => "decode",
-            Self::NetworkOut => "network_out",
-        }
-    }
-
-    const ALL: [Self; 7] = [
-        Self::Auth,
-        Self::NetworkIn,
-        Self::Route,
-        Self::Connect,
-        Self::Provider,
-        Self::Decode,
-        Self::NetworkOut,
-    ];
-}
-
-/// The phase a request is in, readable from outside the future that moves it on.
-#[derive(Clone, Debug)]
-pub(crate) struct Progress(Arc<AtomicU8>);
-
-impl Progress {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicU8::new(Phase::Auth as u8)))
-    }
-
-    pub(crate) fn phase(&self) -> Phase {
-        Phase::ALL[usize::from(self.0.load(Relaxed)).min(Phase::ALL.len() - 1)]
-    }
-}
-
-/// When each phase began.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stamps {
-    spans: Vec<(Phase, Instant)>,
-    progress: Option<Progress>,
-    /// The response head of the upstream.
-    pub(crate) headers: Option<Instant>,
-    /// Whether the connection was there already.
-    pub(crate) reused: bool,
-}
-
-impl Stamps {
-    fn new(accepted: Instant, progress: Option<Progress>) -> Self {
-        let mut spans = Vec::with_capacity(8);
-        spans.push((Phase::Auth, accepted));
-        Self { spans, progress, headers: None, reused: false }
-    }
-
-    /// The current phase ends, `phase` begins.
-    pub(crate) fn enter(&mut self, phase: Phase) {
-        self.enter_at(phase, clock::now());
-    }
-
-    /// [`Self::enter`], where the time is known already.
-    pub(crate) fn enter_at(&mut self, phase: Phase, now: Instant) {
-        self.spans.push((phase, now));
-        if let Some(progress) = &self.progress {
-            progress.0.store(phase as u8, Relaxed);
-        }
-    }
-
-    /// The phases up to `now` as `Server-Timing` (W3C), in milliseconds.
-    pub(crate) fn server_timing(&self, now: Instant) -> String {
-        use std::fmt::Write as _;
-        let mut out = String::with_capacity(160);
-        for (phase, from, to) in self.phases(now) {
-            let comma = if out.is_empty() { "" } else { ", " };
-            // Writing to a String cannot fail.
-            let _ = write!(out, "{comma}{};dur={:.3}", phase.name(), ms(to.since(from)));
-        }
-        out
-    }
-
-    fn phases(&self, end: Instant) -> impl Iterator<Item = (Phase, Instant, Instant)> + '_ {
-        let ends = self.spans.iter().skip(1).map(|s| s.1).chain([end]);
-        self.spans.iter().zip(ends).map(|((phase, from), to)| (*phase, *from, to))
-    }
-
-    /// When `phase` began, the last time.
-    pub(crate) fn began(&self, phase: Phase) -> Option<Instant> {
-        self.spans.iter().rev().find(|(p, _)| *p == phase).map(|(_, at)| *at)
-    }
-}
+use crate::front::client::ClientState;
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +38,7 @@ enum Content {
 
 /// A running request.
 pub(crate) struct Record {
-    shared: Arc<Shared>,
+    evidence: Arc<Evidence>,
     pub(crate) client: Arc<ClientState>,
     pub(crate) id: String,
     pub(crate) tenant: Arc<str>,
@@ -189,13 +73,13 @@ pub(crate) struct Record {
 
 impl Record {
     /// A request whose head has just been read.
-    pub(crate) fn new(shared: Arc<Shared>, client: Arc<ClientState>, path: String) -> Self {
+    pub(crate) fn new(evidence: Arc<Evidence>, client: Arc<ClientState>, path: String) -> Self {
         let accepted = clock::now();
         client.begin_request();
-        shared.metrics.active.inc();
+        evidence.metrics.active.inc();
         Self {
-            id: shared.ids.next(),
-            shared,
+            id: evidence.ids.next(),
+            evidence,
             client,
             tenant: "".into(),
             key: "".into(),
@@ -268,7 +152,7 @@ impl Record {
     }
 
     /// How far the shutdown of the client's connection has come.
-    pub(crate) fn client_drain(&self) -> crate::client::Drain {
+    pub(crate) fn client_drain(&self) -> crate::front::client::Drain {
         self.client.drain()
     }
 
@@ -371,14 +255,14 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let finished = Finished {
-            labels: crate::metrics::Labels::of(self),
+            labels: Labels::of(self),
             timeline: Some(self.finish()),
-            shared: self.shared.clone(),
+            evidence: self.evidence.clone(),
             itl: std::mem::take(&mut self.itl),
             accepted: self.accepted,
             first_content: self.first_content,
         };
-        self.shared.metrics.active.dec();
+        self.evidence.metrics.active.dec();
         if self.first_content.is_some() && self.client.first_content_written().is_none() {
             self.client.park(Box::new(finished));
         }
@@ -388,8 +272,8 @@ impl Drop for Record {
 /// A finished request, about to be filed. One whose whole answer came in a single read is over before
 /// its first content is written, and waits for that; it is filed when it is dropped.
 pub(crate) struct Finished {
-    shared: Arc<Shared>,
-    labels: crate::metrics::Labels,
+    evidence: Arc<Evidence>,
+    labels: Labels,
     timeline: Option<Timeline>,
     itl: Sketch,
     accepted: Instant,
@@ -416,121 +300,8 @@ impl Finished {
 impl Drop for Finished {
     fn drop(&mut self) {
         let Some(timeline) = self.timeline.take() else { return };
-        self.shared.metrics.observe(&self.labels, &timeline, &self.itl);
+        self.evidence.metrics.observe(&self.labels, &timeline, &self.itl);
         timeline.log();
-        self.shared.timelines.push(timeline);
-    }
-}
-
-/// Milliseconds with microseconds behind the point: what people read.
-fn ms(d: Duration) -> f64 {
-    (d.as_secs_f64() * 1e6).round() / 1e3
-}
-
-/// One phase of a finished request.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Span {
-    pub(crate) phase: &'static str,
-    pub(crate) start_ms: f64,
-    pub(crate) duration_ms: f64,
-}
-
-/// Quantiles of the inter-token latency.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Itl {
-    p50: Option<f64>,
-    p95: Option<f64>,
-    p99: Option<f64>,
-    max: Option<f64>,
-}
-
-/// A finished request, as `GET /v1/requests/{id}` tells it. Times count from its acceptance.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Timeline {
-    pub(crate) id: String,
-    #[serde(skip)]
-    pub(crate) tenant: Arc<str>,
-    pub(crate) key: Arc<str>,
-    pub(crate) path: String,
-    pub(crate) operation: &'static str,
-    pub(crate) model: Option<String>,
-    pub(crate) upstream: Option<Arc<str>>,
-    pub(crate) route: Arc<str>,
-    pub(crate) stream: bool,
-    pub(crate) status: u16,
-    pub(crate) outcome: String,
-    pub(crate) accepted_unix_ms: u64,
-    pub(crate) client_addr: Option<IpAddr>,
-    pub(crate) phases: Vec<Span>,
-    pub(crate) connection_reused: bool,
-    pub(crate) headers_ms: Option<f64>,
-    pub(crate) ttfb_ms: Option<f64>,
-    pub(crate) ttft_ms: Option<f64>,
-    pub(crate) ttft_upstream_ms: Option<f64>,
-    pub(crate) first_text_ms: Option<f64>,
-    pub(crate) first_reasoning_ms: Option<f64>,
-    pub(crate) first_tool_ms: Option<f64>,
-    pub(crate) content_events: u64,
-    pub(crate) itl_ms: Itl,
-    pub(crate) stalls: u32,
-    pub(crate) tpot_ms: Option<f64>,
-    pub(crate) overhead_ms: Option<f64>,
-    pub(crate) total_ms: f64,
-    pub(crate) input_tokens: Option<u64>,
-    pub(crate) cache_read_tokens: Option<u64>,
-    /// As the provider counts; absent where it did not say or the answer broke off.
-    pub(crate) output_tokens: Option<u64>,
-    /// Of an answer that broke off: at least so many, by what was reported or by content events.
-    pub(crate) output_tokens_estimate: Option<u64>,
-    pub(crate) metered: bool,
-    pub(crate) bytes_out: u64,
-}
-
-impl Timeline {
-    /// One structured line, without prompts, answers or secrets.
-    fn log(&self) {
-        tracing::info!(
-            target: "request",
-            id = %self.id,
-            tenant = %self.tenant,
-            client = self.client_addr.map(tracing::field::display),
-            path = %self.path,
-            model = self.model.as_deref(),
-            upstream = self.upstream.as_deref(),
-            status = self.status,
-            outcome = %self.outcome,
-            ttft_ms = self.ttft_ms,
-            itl_p99_ms = self.itl_ms.p99,
-            stalls = self.stalls,
-            output_tokens = self.output_tokens,
-            overhead_ms = self.overhead_ms,
-            total_ms = self.total_ms,
-        );
-    }
-}
-
-/// The last finished requests.
-pub(crate) struct Ring {
-    kept: Mutex<VecDeque<Arc<Timeline>>>,
-    timelines_max: usize,
-}
-
-impl Ring {
-    pub(crate) fn new(timelines_max: usize) -> Self {
-        Self { kept: Mutex::default(), timelines_max }
-    }
-
-    fn push(&self, timeline: Timeline) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        while kept.len() >= self.timelines_max.max(1) {
-            kept.pop_front();
-        }
-        kept.push_back(Arc::new(timeline));
-    }
-
-    /// The request with this id, if it is this tenant's.
-    pub(crate) fn find(&self, id: &str, tenant: &str) -> Option<Arc<Timeline>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().rev().find(|t| t.id == id && &*t.tenant == tenant).cloned()
+        self.evidence.timelines.push(timeline);
     }
 }

@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use crate::body::Body;
 use crate::config::Config;
+use crate::front::body::Body;
 
 /// The caller's origin, if it may read our answers.
 pub(crate) fn allowed(config: &Config, headers: &HeaderMap) -> Option<HeaderValue> {

@@ -19,7 +19,7 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
         let due = Instant::now() + INTERVAL;
         tokio::time::sleep_until(due).await;
         let late = due.elapsed();
-        shared.metrics.runtime_stall_seconds.observe(late.as_secs_f64());
+        shared.evidence.metrics.runtime_stall_seconds.observe(late.as_secs_f64());
         if late > BLOCKED {
             tracing::warn!(late_ms = late.as_millis(), "the event loop was blocked");
         }

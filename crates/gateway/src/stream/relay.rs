@@ -23,12 +23,12 @@ use firsttoken_wire::chat::{Event, Meta};
 use firsttoken_wire::{ApiError, Dialect, typed};
 use tokio::time::Sleep;
 
-use crate::client::Drain;
 use crate::clock;
-use crate::failures;
-use crate::inflate::Inflate;
-use crate::tee::{Face, Tee};
-use crate::timeline::{Phase, Record};
+use crate::evidence::{Phase, Record};
+use crate::front::client::Drain;
+use crate::stream::failures;
+use crate::stream::inflate::Inflate;
+use crate::stream::tee::{Face, Tee};
 use crate::upstream::{Broken, Source};
 
 /// How long an upstream may take to end a body whose last event has come, for its connection's sake.
@@ -214,7 +214,7 @@ impl Relay {
 
     /// Whether a stream broke in which nobody knows where an event ends: all that is left is to close.
     pub(crate) fn broke_opaquely(&self) -> bool {
-        self.is_raw() && matches!(self.record.outcome, Some(crate::timeline::Outcome::Failed(_)))
+        self.is_raw() && matches!(self.record.outcome, Some(crate::evidence::Outcome::Failed(_)))
     }
 
     /// Ready when the connection may be broken: breaking it drops what is not written yet, so that

@@ -17,12 +17,13 @@ use firsttoken_wire::{ApiError, Dialect, typed};
 use http_body::{Frame, SizeHint};
 use tokio::time::Sleep;
 
-use crate::client::{ClientState, Drain};
-use crate::exchange::{Opened, Refusal};
-use crate::failures;
-use crate::relay::Relay;
-use crate::timeline::{Phase, Progress};
-use crate::{clock, streams};
+use crate::clock;
+use crate::evidence::{Phase, Progress};
+use crate::front::client::{ClientState, Drain};
+use crate::front::streams;
+use crate::stream::exchange::{Opened, Refusal};
+use crate::stream::failures;
+use crate::stream::relay::Relay;
 
 /// A response body.
 pub(crate) struct Body(Kind);

@@ -13,21 +13,21 @@ use firsttoken_wire::{ApiError, Dialect, ErrorKind, anthropic, chat, openai_chat
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request};
 use hyper::body::Incoming;
 
-use crate::body::{Body, EarlyBody, Opening, Telling, Voice};
-use crate::client::{ClientState, Drain};
 use crate::clock;
 use crate::config::{Auth, Provider};
-use crate::cors;
-use crate::endpoint::{self, Endpoint};
-use crate::exchange::{self, Call, Opened, Refusal};
-use crate::failures;
-use crate::forwarded;
+use crate::evidence::{Phase, Record};
+use crate::front::body::{Body, EarlyBody, Opening, Telling, Voice};
+use crate::front::client::{ClientState, Drain};
+use crate::front::cors;
+use crate::front::endpoint::{self, Endpoint};
+use crate::front::forwarded;
+use crate::front::headers::{self, KeyPlace};
+use crate::front::inbound::{self, Fields};
+use crate::front::models;
 use crate::gateway::Worker;
-use crate::headers::{self, KeyPlace};
-use crate::inbound::{self, Fields};
-use crate::models;
-use crate::tee::Face;
-use crate::timeline::{Phase, Record};
+use crate::stream::exchange::{self, Call, Opened, Refusal};
+use crate::stream::failures;
+use crate::stream::tee::Face;
 use crate::upstream::Request;
 
 /// Who is at the other end of the connection.
@@ -86,7 +86,7 @@ fn metrics(worker: &Worker, peer: &Peer, headers: &HeaderMap) -> Response<Body> 
             ApiError::new(ErrorKind::Authentication, "metrics need one of the gateway's keys, or loopback");
         return error_response(Dialect::OpenAiOther, &error, None);
     }
-    let mut response = plain(StatusCode::OK, worker.shared.metrics.render());
+    let mut response = plain(StatusCode::OK, worker.shared.evidence.metrics.render());
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
@@ -103,7 +103,7 @@ async fn request(
 ) -> Response<Body> {
     let shared = &worker.shared;
     let state = peer.state.clone();
-    let mut record = Box::new(Record::new(shared.clone(), peer.state, parts.uri.path().to_owned()));
+    let mut record = Box::new(Record::new(shared.evidence.clone(), peer.state, parts.uri.path().to_owned()));
     record.client_addr =
         Some(forwarded::client_addr(peer.addr, &parts.headers, &shared.config.trusted_proxies));
     let (key, place) = headers::presented_key(&parts.headers);
@@ -402,7 +402,7 @@ fn answered(opened: Result<Opened, Refusal>) -> Answered {
 }
 
 fn timeline(worker: &Worker, record: Box<Record>, id: &str) -> Answered {
-    match worker.shared.timelines.find(id, &record.tenant) {
+    match worker.shared.evidence.timelines.find(id, &record.tenant) {
         Some(timeline) => Ok(local(record, serde_json::to_vec(&*timeline).unwrap_or_default())),
         None => {
             let message =

@@ -15,7 +15,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::timeline::{Record, Timeline};
+use super::Record;
+use super::timeline::Timeline;
 
 /// Seconds; from 100 µs (a cached answer on loopback) to a provider's patience.
 const TTFT_BUCKETS: [f64; 24] = [

@@ -26,13 +26,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::body::Body;
-use crate::canary;
-use crate::client::{ClientIo, ClientState, Drain};
 use crate::config::Config;
+use crate::evidence::canary;
+use crate::front::body::Body;
+use crate::front::client::{ClientIo, ClientState, Drain};
+use crate::front::service::{self, Peer};
+use crate::front::streams::Streams;
 use crate::gateway::{Bounds, Shared, Worker};
-use crate::service::{self, Peer};
-use crate::streams::Streams;
 use crate::upstream::Network;
 
 /// Connections waiting to be accepted.
@@ -190,9 +190,9 @@ impl EventLoop {
         let _ = socket.set_nodelay(true);
         let _ = socket2::SockRef::from(&socket)
             .set_send_buffer_size(Bounds::of(limits.stream_bytes_max).client_socket);
-        let open = shared.metrics.connections.get();
+        let open = shared.evidence.metrics.connections.get();
         if usize::try_from(open).unwrap_or(0) >= limits.connections_max {
-            shared.metrics.connections_refused.inc();
+            shared.evidence.metrics.connections_refused.inc();
             let said = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
             let _ = socket.try_write(said);
             return;
@@ -215,7 +215,7 @@ impl EventLoop {
         let peer = Peer { addr: addr.ip(), state: Arc::default() };
         let id = self.next;
         self.next += 1;
-        self.worker.shared.metrics.connections.inc();
+        self.worker.shared.evidence.metrics.connections.inc();
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).insert(id, peer.state.clone());
         Serving { worker: self.worker.clone(), connections: self.connections.clone(), id, peer }
     }
@@ -281,7 +281,7 @@ struct Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.worker.shared.metrics.connections.dec();
+        self.worker.shared.evidence.metrics.connections.dec();
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }

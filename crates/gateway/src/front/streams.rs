@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::task::futures::TaskLocalFuture;
 use tokio::time::Sleep;
 
-use crate::client::ClientState;
+use crate::front::client::ClientState;
 
 tokio::task_local! {
     static STREAM: Arc<Flow>;

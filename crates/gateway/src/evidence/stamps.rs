@@ -1,0 +1,125 @@
+//! The phases of a request, and when each began.
+//!
+//! Invariant: nothing is invented. What a remote provider does not report (its queue, its prefill) is
+//! one phase, `provider`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use firsttoken_logic::time::Instant;
+
+use super::timeline::ms;
+use crate::clock;
+
+/// What is being done with a request. The names are the product's vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Is the caller allowed?
+    Auth,
+    /// The body comes in.
+    NetworkIn,
+    /// Reading the request, choosing the upstream, writing the upstream's request.
+    Route,
+    /// Finding or opening a connection.
+    Connect,
+    /// Sent: the provider queues and prefills, and tells no more than that.
+    Provider,
+    /// Content flows.
+    Decode,
+    /// Everything came; the rest goes out.
+    NetworkOut,
+}
+
+impl Phase {
+    /// Its name in timelines, `Server-Timing` and status events.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::NetworkIn => "network_in",
+            Self::Route => "route",
+            Self::Connect => "connect",
+            Self::Provider => "provider",
+            Self::Decode => "decode",
+            Self::NetworkOut => "network_out",
+        }
+    }
+
+    const ALL: [Self; 7] = [
+        Self::Auth,
+        Self::NetworkIn,
+        Self::Route,
+        Self::Connect,
+        Self::Provider,
+        Self::Decode,
+        Self::NetworkOut,
+    ];
+}
+
+/// The phase a request is in, readable from outside the future that moves it on.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress(Arc<AtomicU8>);
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicU8::new(Phase::Auth as u8)))
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        Phase::ALL[usize::from(self.0.load(Relaxed)).min(Phase::ALL.len() - 1)]
+    }
+}
+
+/// When each phase began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stamps {
+    spans: Vec<(Phase, Instant)>,
+    pub(super) progress: Option<Progress>,
+    /// The response head of the upstream.
+    pub(crate) headers: Option<Instant>,
+    /// Whether the connection was there already.
+    pub(crate) reused: bool,
+}
+
+impl Stamps {
+    pub(crate) fn new(accepted: Instant, progress: Option<Progress>) -> Self {
+        let mut spans = Vec::with_capacity(8);
+        spans.push((Phase::Auth, accepted));
+        Self { spans, progress, headers: None, reused: false }
+    }
+
+    /// The current phase ends, `phase` begins.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.enter_at(phase, clock::now());
+    }
+
+    /// [`Self::enter`], where the time is known already.
+    pub(crate) fn enter_at(&mut self, phase: Phase, now: Instant) {
+        self.spans.push((phase, now));
+        if let Some(progress) = &self.progress {
+            progress.0.store(phase as u8, Relaxed);
+        }
+    }
+
+    /// The phases up to `now` as `Server-Timing` (W3C), in milliseconds.
+    pub(crate) fn server_timing(&self, now: Instant) -> String {
+        use std::fmt::Write as _;
+        let mut out = String::with_capacity(160);
+        for (phase, from, to) in self.phases(now) {
+            let comma = if out.is_empty() { "" } else { ", " };
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{comma}{};dur={:.3}", phase.name(), ms(to.since(from)));
+        }
+        out
+    }
+
+    pub(crate) fn phases(&self, end: Instant) -> impl Iterator<Item = (Phase, Instant, Instant)> + '_ {
+        let ends = self.spans.iter().skip(1).map(|s| s.1).chain([end]);
+        self.spans.iter().zip(ends).map(|((phase, from), to)| (*phase, *from, to))
+    }
+
+    /// When `phase` began, the last time.
+    pub(crate) fn began(&self, phase: Phase) -> Option<Instant> {
+        self.spans.iter().rev().find(|(p, _)| *p == phase).map(|(_, at)| *at)
+    }
+}

@@ -1,0 +1,20 @@
+//! The side that callers see.
+//!
+//! [`server`]: sockets, threads, shutdown; [`client`]: one accepted connection;
+//! [`streams`]: each stream of HTTP/2. [`service`]: the order
+//! in which a request is judged, by [`endpoint`], [`inbound`], [`headers`], [`forwarded`], [`models`] and [`cors`].
+//! [`body`]: what is written back.
+//!
+//! Invariant: nothing leaves for an upstream before every check has passed.
+
+pub(crate) mod body;
+pub(crate) mod client;
+mod cors;
+mod endpoint;
+mod forwarded;
+pub(crate) mod headers;
+mod inbound;
+mod models;
+pub mod server;
+mod service;
+pub(crate) mod streams;

@@ -1,0 +1,13 @@
+//! One request from the upstream's first byte to the client's last.
+//!
+//! [`exchange`] sends it and waits until there is something to give; [`relay`] is the stream that then
+//! flows, [`tee`] what watches it, [`inflate`] what undoes an unasked coding, [`failures`] the words for
+//! everything that can go wrong.
+//!
+//! Invariant: what a client receives is a prefix of the upstream's events plus declared insertions.
+
+pub(crate) mod exchange;
+pub(crate) mod failures;
+pub(crate) mod inflate;
+pub(crate) mod relay;
+pub(crate) mod tee;
