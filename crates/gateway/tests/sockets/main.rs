@@ -4,9 +4,10 @@
 //! (`firsttoken_sim`) where answers matter, a hand-written one where bytes do. Nothing is judged by
 //! how long it took, except against bounds that a busy machine keeps too.
 //!
-//! - `rig`: a gateway and a provider to talk to. `client`, `upstream`: either side, byte by byte.
+//! - `rig`: a gateway and a provider to talk to. `client`, `upstream`: either side, byte by byte;
+//!   `h2`: a client of HTTP/2.
 //! - `requests`, `framing`, `keys`, `passing`: what comes in, and what of it goes up.
-//! - `transport`, `secure`, `early`: the way to the upstream and back.
+//! - `transport`, `secure`: the way to the upstream and back.
 //! - `leaving`, `pressure`, `crowd`, `drain`, `blocked`: clients that go, stall or come in masses; the end.
 
 #[cfg(test)]
@@ -37,5 +38,7 @@ mod passing;
 mod pressure;
 #[cfg(test)]
 mod requests;
+#[cfg(test)]
+mod secure;
 #[cfg(test)]
 mod transport;

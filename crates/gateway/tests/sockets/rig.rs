@@ -29,14 +29,15 @@ pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// Runs an ignored test of this binary in a process of its own, with these environment variables.
-pub(crate) fn in_a_process_of_its_own(test: &str, variables: &[(&str, &str)]) {
+/// Runs the ignored tests of this binary whose names begin like this, in a process of their own with
+/// these environment variables.
+pub(crate) fn in_a_process_of_its_own(tests: &str, variables: &[(&str, &str)]) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture"]).envs(variables.iter().copied());
+    command.args([tests, "--ignored", "--nocapture"]).envs(variables.iter().copied());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let also = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{also}");
+    assert!(output.status.success() && !said.contains(" 0 passed"), "{said}\n{also}");
 }
 
 /// A configuration with one upstream of each provider at `base_url`, both with a key of their own.

@@ -71,6 +71,11 @@ impl Served {
         }
     }
 
+    /// What was read and not taken as a request.
+    pub(crate) fn heard(&self) -> String {
+        String::from_utf8_lossy(&self.ahead).into_owned()
+    }
+
     /// Does nothing, reading included, until the test releases it.
     pub(crate) fn wait_without_reading(&self) {
         eventually("the upstream is released", || self.released.load(SeqCst).then_some(()));
@@ -84,11 +89,6 @@ impl Served {
     /// Waits until the peer has left.
     pub(crate) fn until_left(&mut self) {
         while self.read().is_some() {}
-    }
-
-    /// Writes a chunk of HTTP/1.1's coding.
-    pub(crate) fn chunk(&mut self, text: &str) {
-        self.say(format!("{:x}\r\n{text}\r\n", text.len()));
     }
 }
 
