@@ -90,13 +90,18 @@ impl Dialer {
     /// Through a proxy: `CONNECT host:port`, with the credentials of the proxy's URL.
     async fn tunnel(&self, proxy: &Uri) -> Result<TcpStream, Failure> {
         let (proxy, credentials) = split_credentials(proxy);
+        let name = proxy.authority().map_or_else(String::new, ToString::to_string);
         let mut tunnel = Tunnel::new(proxy, self.connector.clone());
         if let Some(value) = credentials {
             tunnel = tunnel.with_auth(value);
         }
         let uri = with_port(&self.config.base_url);
-        let io: TokioIo<TcpStream> =
-            tunnel.call(uri).await.map_err(|e| failure(Kind::Connect, &self.config, &e))?;
+        let tunnelled: Result<TokioIo<TcpStream>, _> = tunnel.call(uri).await;
+        let io = tunnelled.map_err(|e| {
+            let mut failure = failure(Kind::Connect, &self.config, &e);
+            failure.detail.push_str(&format!(" (through the proxy {name})"));
+            failure
+        })?;
         Ok(io.into_inner())
     }
 }
@@ -109,7 +114,9 @@ fn split_credentials(proxy: &Uri) -> (Uri, Option<http::HeaderValue>) {
     };
     let mut parts = proxy.clone().into_parts();
     parts.authority = host.parse().ok();
-    let encoded = base64::engine::general_purpose::STANDARD.encode(userinfo);
+    // In a URL they are percent-encoded, as a password with an `@` in it has to be.
+    let plain: Vec<u8> = percent_encoding::percent_decode_str(userinfo).collect();
+    let encoded = base64::engine::general_purpose::STANDARD.encode(plain);
     let value = http::HeaderValue::try_from(format!("Basic {encoded}")).ok();
     (Uri::from_parts(parts).unwrap_or_else(|_| proxy.clone()), value)
 }
