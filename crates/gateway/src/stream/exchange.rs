@@ -4,33 +4,29 @@
 //! it and ends in an answer the client can be given: a stream, a whole body, or a refusal that is
 //! still a true status.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use firsttoken_logic::clocks::{self, Clocks};
-use firsttoken_logic::commit::Commit;
 use firsttoken_logic::failure::{Failure, Kind, Reached};
-use firsttoken_wire::chat::Answer as Answered;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind};
 use http::{HeaderMap, StatusCode, header};
-use serde::de::IgnoredAny;
 
-use crate::clock;
 use crate::config::Policy;
-use crate::evidence::{Phase, Record};
+use crate::evidence::Record;
 use crate::front::headers;
-use crate::gateway::{Bounds, Worker};
+use crate::gateway::Worker;
+use crate::stream::answer::Arrived;
 use crate::stream::failures;
-use crate::stream::inflate::{Coding, Inflate};
-use crate::stream::relay::{Parts, Relay};
-use crate::stream::tee::{Face, Tee};
-use crate::upstream::{Answer, Attempt, Head, Request, Source};
+use crate::stream::inflate::Decoded;
+use crate::stream::relay::Relay;
+use crate::stream::tee::Face;
+use crate::upstream::{Answer, Attempt, Request};
 
 /// Longest error body of an upstream that is read.
-const ERROR_BYTES_MAX: usize = 64 * 1024;
+pub(super) const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// How long an upstream may take to finish an error body.
-const ERROR_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const ERROR_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What has been decided about a request.
 pub(crate) struct Call {
@@ -89,23 +85,19 @@ pub(crate) async fn open(
         Ok(answer) => answer,
         Err(failure) => return Err(refuse(&failure, &name, record)),
     };
-    let clocks = attempt.clocks;
-    if !answer.head.status.is_success() {
-        return Err(refused(&call, answer, &name, record).await);
-    }
-    let inflate = match inflate(&answer.head) {
-        Ok(inflate) => inflate,
+    let Answer { head, source } = answer;
+    let body = match Decoded::new(source, &head.headers) {
+        Ok(body) => body,
         Err(detail) => {
             return Err(refuse(&Failure::new(Kind::Protocol, Reached::Head, detail), &name, record));
         }
     };
-    let bounded = answer.head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-    let bytes_max = worker.shared.config.limits.answer_bytes_max;
-    let small = bounded.is_none_or(|n: usize| n <= bytes_max);
-    if let (false, Some(answers), true) = (call.stream, call.answers, small) {
-        return whole(answer, inflate, clocks, answers, bytes_max, &name, record).await;
+    let arrived = Arrived { head, body, clocks: attempt.clocks, upstream: name, record };
+    if arrived.head.status.is_success() {
+        arrived.open(call, face, &worker.shared.config.limits).await
+    } else {
+        Err(refused(&call, arrived).await)
     }
-    stream(worker, call, answer, inflate, clocks, name, record, face).await
 }
 
 /// A request that is not streamed shows nothing before its end: only connect and total can judge it.
@@ -117,39 +109,26 @@ fn limits(call: &Call) -> clocks::Limits {
     clocks::Limits { headers: None, first_content: None, stall: None, idle: None, ..limits }
 }
 
-fn refuse(failure: &Failure, upstream: &str, mut record: Box<Record>) -> Refusal {
+pub(super) fn refuse(failure: &Failure, upstream: &str, mut record: Box<Record>) -> Refusal {
     record.fail(failures::code(&failure.kind));
     Refusal { error: failures::error(failure, upstream), answer: None, record }
 }
 
-fn inflate(head: &Head) -> Result<Option<Inflate>, String> {
-    match Coding::of(&head.headers) {
-        Coding::Plain => Ok(None),
-        Coding::Gzip => Ok(Some(Inflate::new())),
-        Coding::Unknown(other) => {
-            Err(format!("the upstream encoded its answer with {other}, though it was asked not to"))
-        }
-    }
-}
-
 /// The upstream answered with an error status.
-async fn refused(call: &Call, answer: Answer, upstream: &str, mut record: Box<Record>) -> Refusal {
-    let Answer { head, mut source } = answer;
-    let mut body = BytesMut::new();
+async fn refused(call: &Call, arrived: Arrived) -> Refusal {
+    let Arrived { head, mut body, upstream, mut record, .. } = arrived;
+    let mut said = BytesMut::new();
     let reading = async {
-        while let Some(Ok(bytes)) = source.data().await {
-            body.extend_from_slice(&bytes);
-            if body.len() > ERROR_BYTES_MAX {
+        while let Some(Ok(bytes)) = body.data().await {
+            said.extend_from_slice(&bytes);
+            if said.len() > ERROR_BYTES_MAX {
                 break;
             }
         }
     };
     // What has come by then is what there is.
     let _ = tokio::time::timeout(ERROR_PATIENCE, reading).await;
-    let body = match inflate(&head) {
-        Ok(Some(mut inflate)) => inflate.push(&body).unwrap_or_default(),
-        _ => body.freeze(),
-    };
+    let body = said.freeze();
     let status = head.status.as_u16();
     let parsed = call.dialect.parse_error_body(status, &body);
     let mut failure = Failure::new(Kind::Status(status), Reached::Head, parsed.message.clone());
@@ -164,7 +143,7 @@ async fn refused(call: &Call, answer: Answer, upstream: &str, mut record: Box<Re
     let own_credentials = matches!(status, 401 | 403) && !call.caller_auth;
     let passes =
         json && call.answers == Some(call.dialect) && !own_credentials && status != 529 && status >= 400;
-    let mut error = failures::error(&failure, upstream);
+    let mut error = failures::error(&failure, &upstream);
     if matches!(status, 400..=499) && !own_credentials {
         // The upstream says what is wrong with the caller's request: its words, its field.
         error = ApiError { retry_after_s: error.retry_after_s.or(parsed.retry_after_s), ..parsed };
@@ -178,172 +157,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let seconds = number("retry-after-ms").map(|ms| ms / 1e3).or_else(|| number("retry-after"))?;
     Duration::try_from_secs_f64(seconds).ok()
-}
-
-/// Collects an answer that is not streamed, so that a broken one is still a true status.
-async fn whole(
-    answer: Answer,
-    mut inflate: Option<Inflate>,
-    clocks: Clocks,
-    dialect: Dialect,
-    bytes_max: usize,
-    upstream: &str,
-    mut record: Box<Record>,
-) -> Result<Opened, Refusal> {
-    let Answer { head, mut source } = answer;
-    let collecting = collect(&mut source, inflate.as_mut(), bytes_max);
-    let collected = match clocks.deadline() {
-        None => collecting.await,
-        Some((at, clock)) => match tokio::time::timeout_at(clock::to_tokio(at), collecting).await {
-            Ok(collected) => collected,
-            Err(_) => Err(Failure::new(Kind::Timeout(clock), Reached::Head, "")),
-        },
-    };
-    let body = match collected {
-        Ok(body) => body,
-        Err(failure) => return Err(refuse(&failure, upstream, record)),
-    };
-    record.stamps.enter(Phase::NetworkOut);
-    let html = head.headers.get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"text/html"));
-    if html || body.is_empty() {
-        let what = if html { "an HTML page" } else { "an empty body" };
-        let detail =
-            format!("{upstream} answered with {what} instead of JSON. Check base_url of this upstream.");
-        return Err(refuse(&Failure::new(Kind::Protocol, Reached::Head, detail), upstream, record));
-    }
-    let answer = dialect.parse_answer(&body);
-    // Read twice only where the first reading found nothing, as in half an answer.
-    if answer == Answered::default() && serde_json::from_slice::<IgnoredAny>(&body).is_err() {
-        let detail = format!("{upstream} answered with something that is not JSON: it may have broken off");
-        return Err(refuse(&Failure::new(Kind::Protocol, Reached::Head, detail), upstream, record));
-    }
-    record.usage.update(answer.usage);
-    Ok(Opened::Whole { status: head.status, headers: headers::downward(&head.headers), body, record })
-}
-
-async fn collect(
-    source: &mut Source,
-    mut inflate: Option<&mut Inflate>,
-    bytes_max: usize,
-) -> Result<Bytes, Failure> {
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
-    while let Some(read) = source.data().await {
-        let bytes = read.map_err(|broken| Failure::new(Kind::Cut, Reached::Head, format!("{broken:?}")))?;
-        let bytes = match inflate.as_mut() {
-            None => bytes,
-            Some(inflate) => inflate
-                .push(&bytes)
-                .map_err(|e| Failure::new(Kind::Protocol, Reached::Head, format!("broken gzip: {e}")))?,
-        };
-        if first.len() + rest.len() + bytes.len() > bytes_max {
-            let detail =
-                format!("an answer of more than {bytes_max} bytes; the bound is limits.answer_bytes_max");
-            return Err(Failure::new(Kind::Protocol, Reached::Head, detail));
-        }
-        if first.is_empty() && rest.is_empty() {
-            first = bytes;
-            continue;
-        }
-        if rest.is_empty() {
-            rest.extend_from_slice(&std::mem::take(&mut first));
-        }
-        rest.extend_from_slice(&bytes);
-    }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
-}
-
-#[expect(clippy::too_many_arguments, reason = "the parts of one relay, each used once")]
-async fn stream(
-    worker: &Worker,
-    call: Call,
-    answer: Answer,
-    inflate: Option<Inflate>,
-    clocks: Clocks,
-    upstream: Arc<str>,
-    record: Box<Record>,
-    face: Face,
-) -> Result<Opened, Refusal> {
-    let Answer { head, source } = answer;
-    let events = head
-        .headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"));
-    if call.stream && call.answers.is_some() && !events {
-        let detail = not_a_stream(&head, source, inflate, &call, &upstream).await;
-        let failure = Failure::new(Kind::Protocol, Reached::Head, detail);
-        return Err(refuse(&failure, &upstream, record));
-    }
-    let (face, answers, hold) = match (call.answers, events, face) {
-        (Some(answers), true, Face::Typed(renderer)) => (Face::Typed(renderer), answers, Duration::ZERO),
-        (Some(answers), true, _) => {
-            (Face::Same { strip_usage: call.strip_usage }, answers, call.policy.head_commit)
-        }
-        _ => (Face::Opaque, Dialect::OpenAiOther, Duration::ZERO),
-    };
-    let opaque = matches!(face, Face::Opaque);
-    let limits = &worker.shared.config.limits;
-    // The content clocks mean nothing where content cannot be seen.
-    let clocks = if opaque {
-        let mut clocks = Clocks::new(
-            clocks::Limits { first_content: None, stall: None, ..call.policy.clocks },
-            record.accepted,
-        );
-        clocks.on_head(clock::now());
-        clocks
-    } else {
-        clocks
-    };
-    let mut relay = Relay::new(Parts {
-        commit: Commit::new(record.accepted, hold, call.policy.keepalive),
-        record,
-        source,
-        inflate,
-        tee: Tee::new(answers, face, limits.event_bytes_max),
-        clocks,
-        dialect: call.dialect,
-        upstream,
-        hold_bytes_max: Bounds::of(limits.stream_bytes_max).write_buffer,
-    });
-    if let Err(error) = relay.hold().await {
-        return Err(Refusal { error, answer: None, record: relay.into_record() });
-    }
-    let mut headers = headers::downward(&head.headers);
-    if opaque {
-        if let Some(length) = head.headers.get(header::CONTENT_LENGTH)
-            && !relay.is_inflating()
-        {
-            headers.insert(header::CONTENT_LENGTH, length.clone());
-        }
-    } else {
-        headers::event_stream(&mut headers);
-    }
-    Ok(Opened::Stream { status: head.status, headers, relay: Box::new(relay) })
-}
-
-/// A stream was asked for and something else came with a good status: says what, in the upstream's
-/// own words where it has some.
-async fn not_a_stream(
-    head: &Head,
-    mut source: Source,
-    mut inflate: Option<Inflate>,
-    call: &Call,
-    upstream: &str,
-) -> String {
-    let kind =
-        head.headers.get(header::CONTENT_TYPE).map_or("nothing", |v| v.to_str().unwrap_or("something"));
-    let collecting = collect(&mut source, inflate.as_mut(), ERROR_BYTES_MAX);
-    let body =
-        tokio::time::timeout(ERROR_PATIENCE, collecting).await.ok().and_then(Result::ok).unwrap_or_default();
-    let mut detail = format!("{upstream} answered with {kind} instead of an event stream");
-    if kind.starts_with("application/json") {
-        let said = call.dialect.parse_error_body(head.status.as_u16(), &body);
-        detail.push_str(": ");
-        detail.push_str(&said.message);
-    } else {
-        detail.push_str(". Check base_url of this upstream.");
-    }
-    detail
 }
 
 /// A refusal of our own, before anything went upstream.

@@ -27,9 +27,9 @@ use crate::clock;
 use crate::evidence::{Phase, Record};
 use crate::front::client::Drain;
 use crate::stream::failures;
-use crate::stream::inflate::Inflate;
+use crate::stream::inflate::Decoded;
 use crate::stream::tee::{Face, Tee};
-use crate::upstream::{Broken, Source};
+use crate::upstream::Broken;
 
 /// How long an upstream may take to end a body whose last event has come, for its connection's sake.
 const LINGER: Duration = Duration::from_secs(1);
@@ -39,8 +39,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 /// A running stream.
 pub(crate) struct Relay {
     record: Box<Record>,
-    source: Option<Source>,
-    inflate: Option<Inflate>,
+    source: Option<Decoded>,
     tee: Tee,
     clocks: Clocks,
     commit: Commit,
@@ -58,8 +57,7 @@ pub(crate) struct Relay {
 /// What a relay is made of.
 pub(crate) struct Parts {
     pub(crate) record: Box<Record>,
-    pub(crate) source: Source,
-    pub(crate) inflate: Option<Inflate>,
+    pub(crate) source: Decoded,
     pub(crate) tee: Tee,
     pub(crate) clocks: Clocks,
     pub(crate) commit: Commit,
@@ -84,7 +82,7 @@ enum Step {
 
 impl Relay {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { record, source, inflate, tee, clocks, commit, dialect, upstream, hold_bytes_max } = parts;
+        let Parts { record, source, tee, clocks, commit, dialect, upstream, hold_bytes_max } = parts;
         let timer = Timer::new();
         let last_read = record.accepted;
         let ready = VecDeque::new();
@@ -92,7 +90,6 @@ impl Relay {
         Self {
             record,
             source,
-            inflate,
             tee,
             clocks,
             commit,
@@ -114,7 +111,7 @@ impl Relay {
             // The head came due before there was an upstream to relay, and is out already.
             self.commit.on_write(now, false);
         }
-        if matches!(self.tee.face, Face::Opaque) && self.source.as_ref().is_some_and(Source::is_over) {
+        if matches!(self.tee.face, Face::Opaque) && self.source.as_ref().is_some_and(Decoded::is_over) {
             // There is no body, as after HEAD, and hyper does not ask for one.
             self.end();
             return Ok(());
@@ -177,11 +174,6 @@ impl Relay {
                 }
             }
         }
-    }
-
-    /// Whether the upstream's coding is undone on the way: its length is then not ours.
-    pub(crate) const fn is_inflating(&self) -> bool {
-        self.inflate.is_some()
     }
 
     /// Goes on with a renderer that has spoken already.
@@ -281,17 +273,6 @@ impl Relay {
     }
 
     fn on_bytes(&mut self, bytes: Bytes) -> Step {
-        let bytes = match &mut self.inflate {
-            None => bytes,
-            Some(inflate) => match inflate.push(&bytes) {
-                Ok(bytes) => bytes,
-                Err(e) => {
-                    return Step::Failed(
-                        self.failure(Kind::Protocol, format!("{} sent broken gzip: {e}", self.upstream)),
-                    );
-                }
-            },
-        };
         let now = clock::now();
         self.last_read = now;
         let had_content = self.record.has_content();
@@ -305,7 +286,7 @@ impl Relay {
             // Once a body of known length is written, hyper asks for no more: this was the end.
             Step::Data(out)
                 if matches!(self.tee.face, Face::Opaque)
-                    && self.source.as_ref().is_some_and(Source::is_over) =>
+                    && self.source.as_ref().is_some_and(Decoded::is_over) =>
             {
                 Step::Complete(out)
             }
@@ -472,7 +453,7 @@ impl Timer {
 }
 
 /// Reads a body to its end, so that its connection can be used again. The client does not wait for it.
-fn linger(mut source: Source) {
+fn linger(mut source: Decoded) {
     let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(None) = source.poll_data(&mut context) {
         return;

@@ -86,11 +86,6 @@ impl Source {
             Self::H2(stream) => stream.is_over(),
         }
     }
-
-    /// [`Self::poll_data`], to be awaited.
-    pub(crate) async fn data(&mut self) -> Option<Result<Bytes, Broken>> {
-        std::future::poll_fn(|cx| self.poll_data(cx)).await
-    }
 }
 
 /// One try of a request: its clocks, and when what happened.

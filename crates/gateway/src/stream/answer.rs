@@ -1,0 +1,182 @@
+//! A good status has come: the answer behind it becomes what the client can be given.
+//!
+//! Invariant: a status goes to the client only when it is true: not before a whole answer is there, and
+//! for a stream not before its first content, unless the head is due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use firsttoken_logic::clocks::{self, Clocks};
+use firsttoken_logic::commit::Commit;
+use firsttoken_logic::failure::{Failure, Kind, Reached};
+use firsttoken_wire::Dialect;
+use firsttoken_wire::chat::Answer;
+use http::header;
+use serde::de::IgnoredAny;
+
+use crate::clock;
+use crate::config::Limits;
+use crate::evidence::{Phase, Record};
+use crate::front::headers;
+use crate::gateway::Bounds;
+use crate::stream::exchange::{Call, ERROR_BYTES_MAX, ERROR_PATIENCE, Opened, Refusal, refuse};
+use crate::stream::inflate::Decoded;
+use crate::stream::relay::{Parts, Relay};
+use crate::stream::tee::{Face, Tee};
+use crate::upstream::{Broken, Head};
+
+/// A response of an upstream, its body still to come.
+pub(super) struct Arrived {
+    pub(super) head: Head,
+    pub(super) body: Decoded,
+    pub(super) clocks: Clocks,
+    pub(super) upstream: Arc<str>,
+    pub(super) record: Box<Record>,
+}
+
+impl Arrived {
+    /// What the client can be given of a good answer.
+    pub(super) async fn open(self, call: Call, face: Face, limits: &Limits) -> Result<Opened, Refusal> {
+        let announced = self.head.headers.get(header::CONTENT_LENGTH);
+        let length: Option<usize> = announced.and_then(|v| v.to_str().ok()?.parse().ok());
+        let small = length.is_none_or(|n| n <= limits.answer_bytes_max);
+        match call.answers {
+            Some(dialect) if !call.stream && small => self.whole(dialect, limits.answer_bytes_max).await,
+            Some(_) if call.stream && !self.is_event_stream() => Err(self.not_a_stream(&call).await),
+            _ => self.stream(call, face, limits).await,
+        }
+    }
+
+    fn content_type(&self) -> &[u8] {
+        self.head.headers.get(header::CONTENT_TYPE).map_or(b"", |v| v.as_bytes())
+    }
+
+    fn is_event_stream(&self) -> bool {
+        self.content_type().starts_with(b"text/event-stream")
+    }
+
+    fn refuse(self, kind: Kind, detail: impl Into<String>) -> Refusal {
+        refuse(&Failure::new(kind, Reached::Head, detail), &self.upstream, self.record)
+    }
+
+    /// Collects an answer that is not streamed, so that a broken one is still a true status.
+    async fn whole(mut self, dialect: Dialect, bytes_max: usize) -> Result<Opened, Refusal> {
+        let collecting = collect(&mut self.body, bytes_max);
+        let collected = match self.clocks.deadline() {
+            None => collecting.await,
+            Some((at, clock)) => match tokio::time::timeout_at(clock::to_tokio(at), collecting).await {
+                Ok(collected) => collected,
+                Err(_) => Err((Kind::Timeout(clock), String::new())),
+            },
+        };
+        let body = match collected {
+            Ok(body) => body,
+            Err((kind, detail)) => return Err(self.refuse(kind, detail)),
+        };
+        self.record.stamps.enter(Phase::NetworkOut);
+        let html = self.content_type().starts_with(b"text/html");
+        if html || body.is_empty() {
+            let what = if html { "an HTML page" } else { "an empty body" };
+            let upstream = &self.upstream;
+            let detail =
+                format!("{upstream} answered with {what} instead of JSON. Check base_url of this upstream.");
+            return Err(self.refuse(Kind::Protocol, detail));
+        }
+        let answer = dialect.parse_answer(&body);
+        // Read twice only where the first reading found nothing, as in half an answer.
+        if answer == Answer::default() && serde_json::from_slice::<IgnoredAny>(&body).is_err() {
+            let upstream = &self.upstream;
+            let detail =
+                format!("{upstream} answered with something that is not JSON: it may have broken off");
+            return Err(self.refuse(Kind::Protocol, detail));
+        }
+        let Self { head, mut record, .. } = self;
+        record.usage.update(answer.usage);
+        Ok(Opened::Whole { status: head.status, headers: headers::downward(&head.headers), body, record })
+    }
+
+    /// A stream was asked for and something else came: says what, in the upstream's own words where it
+    /// has some.
+    async fn not_a_stream(mut self, call: &Call) -> Refusal {
+        let collecting = collect(&mut self.body, ERROR_BYTES_MAX);
+        let collected = tokio::time::timeout(ERROR_PATIENCE, collecting).await;
+        let body = collected.ok().and_then(Result::ok).unwrap_or_default();
+        let kind = String::from_utf8_lossy(self.content_type());
+        let what = if kind.is_empty() { "nothing" } else { &*kind };
+        let mut detail = format!("{} answered with {what} instead of an event stream", self.upstream);
+        if kind.starts_with("application/json") {
+            let said = call.dialect.parse_error_body(self.head.status.as_u16(), &body);
+            detail.push_str(": ");
+            detail.push_str(&said.message);
+        } else {
+            detail.push_str(". Check base_url of this upstream.");
+        }
+        self.refuse(Kind::Protocol, detail)
+    }
+
+    /// Bytes that flow: watched where we know how to read them, raw otherwise.
+    async fn stream(mut self, call: Call, face: Face, limits: &Limits) -> Result<Opened, Refusal> {
+        let policy = &call.policy;
+        let (face, answers, hold) = match (call.answers.filter(|_| self.is_event_stream()), face) {
+            (Some(answers), Face::Typed(renderer)) => (Face::Typed(renderer), answers, Duration::ZERO),
+            (Some(answers), _) => (Face::Same { strip_usage: call.strip_usage }, answers, policy.head_commit),
+            (None, _) => (Face::Opaque, Dialect::OpenAiOther, Duration::ZERO),
+        };
+        let opaque = matches!(face, Face::Opaque);
+        if opaque {
+            // The content clocks mean nothing where content cannot be seen.
+            let seen = clocks::Limits { first_content: None, stall: None, ..policy.clocks };
+            self.clocks = Clocks::new(seen, self.record.accepted);
+            self.clocks.on_head(clock::now());
+        }
+        let mut headers = headers::downward(&self.head.headers);
+        if !opaque {
+            headers::event_stream(&mut headers);
+        } else if let Some(length) = self.head.headers.get(header::CONTENT_LENGTH)
+            && !self.body.is_coded()
+        {
+            headers.insert(header::CONTENT_LENGTH, length.clone());
+        }
+        let mut relay = Relay::new(Parts {
+            commit: Commit::new(self.record.accepted, hold, policy.keepalive),
+            record: self.record,
+            source: self.body,
+            tee: Tee::new(answers, face, limits.event_bytes_max),
+            clocks: self.clocks,
+            dialect: call.dialect,
+            upstream: self.upstream,
+            hold_bytes_max: Bounds::of(limits.stream_bytes_max).write_buffer,
+        });
+        match relay.hold().await {
+            Ok(()) => Ok(Opened::Stream { status: self.head.status, headers, relay: Box::new(relay) }),
+            Err(error) => Err(Refusal { error, answer: None, record: relay.into_record() }),
+        }
+    }
+}
+
+/// A whole body of at most `bytes_max`; or what is wrong with it.
+async fn collect(body: &mut Decoded, bytes_max: usize) -> Result<Bytes, (Kind, String)> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(read) = body.data().await {
+        let bytes = read.map_err(|broken| match broken {
+            Broken::Io(e) => (Kind::Cut, e.to_string()),
+            Broken::Protocol(what) => (Kind::Protocol, what),
+        })?;
+        if first.len() + rest.len() + bytes.len() > bytes_max {
+            let detail =
+                format!("an answer of more than {bytes_max} bytes; the bound is limits.answer_bytes_max");
+            return Err((Kind::Protocol, detail));
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = bytes;
+            continue;
+        }
+        if rest.is_empty() {
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&bytes);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
