@@ -33,7 +33,6 @@ pub(crate) fn ask(addr: SocketAddr, request: &[u8]) -> Answer {
 /// An answer, read to the end of its body.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) version: String,
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -173,13 +172,13 @@ impl Client {
         let head = self.read_to("\r\n\r\n");
         let mut lines = head.lines();
         let mut status = lines.next().unwrap_or_default().split(' ');
-        let version = status.next().unwrap_or_default().to_owned();
+        assert!(status.next().is_some_and(|version| version.starts_with("HTTP/1.")), "{head:?}");
         let status = status.next().unwrap_or_default().parse().unwrap_or_else(|_| panic!("{head:?}"));
         let headers = lines
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        Answer { version, status, headers, body: Vec::new(), whole: true }
+        Answer { status, headers, body: Vec::new(), whole: true }
     }
 
     /// Whether `length` bytes came.

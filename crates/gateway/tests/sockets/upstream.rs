@@ -24,8 +24,6 @@ pub(crate) fn stream_head(framing: &str) -> String {
 /// What the upstream's side of a connection has.
 pub(crate) struct Served {
     pub(crate) socket: TcpStream,
-    /// Counts connections from 0.
-    pub(crate) number: usize,
     requests: Arc<Mutex<Vec<String>>>,
     released: Arc<AtomicBool>,
     ahead: Vec<u8>,
@@ -119,14 +117,14 @@ impl Upstream {
                     return;
                 }
                 let Ok(socket) = socket else { continue };
-                let number = connections.fetch_add(1, SeqCst);
+                connections.fetch_add(1, SeqCst);
                 open.fetch_add(1, SeqCst);
                 let (handle, open) = (handle.clone(), open.clone());
                 let (requests, released) = (requests.clone(), released.clone());
                 drop(std::thread::spawn(move || {
                     let _ = socket.set_nodelay(true);
                     let _ = socket.set_read_timeout(Some(PATIENCE));
-                    handle(&mut Served { socket, number, requests, released, ahead: Vec::new() });
+                    handle(&mut Served { socket, requests, released, ahead: Vec::new() });
                     open.fetch_sub(1, SeqCst);
                 }));
             }
