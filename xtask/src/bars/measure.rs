@@ -235,8 +235,8 @@ fn connecting(plan: &Plan, launcher: &Launcher) -> Result<Round> {
 
 /// A test of our own as a measurement: 0 if it passes, 1 if it fails.
 fn command(args: &[&str]) -> Result<Round> {
-    /// What nextest ends with when tests ran and one of them failed.
-    const TESTS_FAILED: i32 = 100;
+    /// What `cargo test` ends with when a test failed, or could not be built: then nothing is shown to hold.
+    const TESTS_FAILED: i32 = 101;
     let status = process::watch(&mut process::cargo(args), |_| ())?;
     let report = match status.code() {
         Some(0) => json!({ "broken": 0 }),

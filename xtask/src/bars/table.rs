@@ -86,14 +86,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 /// Whole events through random splits, resets and disconnects, a million of them.
 const RELAY_INVARIANT: &[&str] = &[
-    "nextest",
-    "run",
+    "--config",
+    "env.EVENTS='1000000'",
+    "test",
     "--release",
     "--package",
     "firsttoken-world",
-    "--run-ignored",
-    "all",
-    "relay_invariant",
+    "--test",
+    "invariant",
+    "--",
+    "--nocapture",
 ];
 
 const fn closed(
