@@ -18,6 +18,7 @@ use super::timeline::{Itl, Span, Timeline, ms};
 use super::{Evidence, Phase, Progress, Stamps};
 use crate::clock;
 use crate::front::client::ClientState;
+use crate::front::delivery::Delivery;
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ enum Content {
 pub(crate) struct Record {
     evidence: Arc<Evidence>,
     pub(crate) client: Arc<ClientState>,
+    delivery: Arc<Delivery>,
     pub(crate) id: String,
     pub(crate) tenant: Arc<str>,
     pub(crate) key: Arc<str>,
@@ -75,12 +77,13 @@ impl Record {
     /// A request whose head has just been read.
     pub(crate) fn new(evidence: Arc<Evidence>, client: Arc<ClientState>, path: String) -> Self {
         let accepted = clock::now();
-        client.begin_request();
+        let delivery = client.begin_request();
         evidence.metrics.active.inc();
         Self {
             id: evidence.ids.next(),
             evidence,
             client,
+            delivery,
             tenant: "".into(),
             key: "".into(),
             path,
@@ -131,7 +134,7 @@ impl Record {
             None => {
                 self.first_content = Some(now);
                 self.stamps.enter_at(Phase::Decode, now);
-                self.client.watch_first_content();
+                self.delivery.watch_first_content();
             }
             Some(last) => {
                 let gap = now.since(last);
@@ -174,20 +177,20 @@ impl Record {
             (Some(from), Some(to)) => to.since(from),
             _ => Duration::ZERO,
         };
-        let delivered = self.client.first_content_written();
+        let delivered = self.delivery.first_content_written();
         let out = delivered.zip(self.first_content).map_or(Duration::ZERO, |(d, f)| d.since(f));
         Some(sent.since(self.accepted).saturating_sub(body) + out)
     }
 
     /// Request accepted → first content written, or read if it is not written yet.
     pub(crate) fn ttft(&self) -> Option<Duration> {
-        let delivered = self.client.first_content_written().or(self.first_content)?;
+        let delivered = self.delivery.first_content_written().or(self.first_content)?;
         Some(delivered.since(self.accepted))
     }
 
     fn finish(&mut self) -> Timeline {
         let now = clock::now();
-        let delivered = self.first_content.and_then(|_| self.client.first_content_written());
+        let delivered = self.first_content.and_then(|_| self.delivery.first_content_written());
         let outcome = match self.outcome.take() {
             Some(Outcome::Complete) => "complete".to_owned(),
             Some(Outcome::Failed(code)) => code.to_owned(),
@@ -229,7 +232,7 @@ impl Record {
                 })
                 .collect(),
             connection_reused: self.stamps.reused,
-            ttfb_ms: since(self.client.first_byte_written()),
+            ttfb_ms: since(self.delivery.first_byte_written()),
             headers_ms: since(self.stamps.headers),
             ttft_ms: since(delivered),
             ttft_upstream_ms: since(self.first_content),
@@ -263,8 +266,8 @@ impl Drop for Record {
             first_content: self.first_content,
         };
         self.evidence.metrics.active.dec();
-        if self.first_content.is_some() && self.client.first_content_written().is_none() {
-            self.client.park(Box::new(finished));
+        if self.first_content.is_some() && self.delivery.first_content_written().is_none() {
+            self.delivery.park(Box::new(finished));
         }
     }
 }

@@ -1,7 +1,6 @@
-//! The client's side of a connection: what was written when, whether it still reads, and the cut.
+//! The client's side of a connection: that bytes were written, whether it still reads, and the cut.
 //!
-//! [`ClientIo`] wraps the accepted socket. It stamps the first byte and the first content as they are
-//! handed to the kernel, which is what *delivered* means here, and ends the connection when written
+//! [`ClientIo`] wraps the accepted socket. It tells each [`Delivery`] when bytes go to the kernel, and ends the connection when written
 //! bytes have not moved for too long. It knows nothing of HTTP; [`ClientState`] is what it shares with
 //! the bodies that are written through it.
 //!
@@ -11,18 +10,16 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use firsttoken_logic::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::clock;
-use crate::evidence::Finished;
+use crate::front::delivery::Delivery;
 use crate::front::streams;
 
 /// How far the shutdown of a connection has come.
@@ -40,18 +37,15 @@ pub(crate) enum Drain {
 /// What a connection and the responses on it tell each other.
 #[derive(Default)]
 pub(crate) struct ClientState {
-    /// Bytes will be written that begin the response: stamp them.
-    watch_first_byte: AtomicBool,
-    /// Bytes will be written that hold the first content: stamp them.
-    watch_first_content: AtomicBool,
-    first_byte_ns: AtomicU64,
-    first_content_ns: AtomicU64,
+    /// Of the answer that an HTTP/1.1 connection is giving.
+    delivery: Arc<Delivery>,
+    /// Of the answers of an HTTP/2 connection that go out with the next write, and whether there are any.
+    next_write: Mutex<Vec<Arc<Delivery>>>,
+    is_awaited: AtomicBool,
     stalled: AtomicBool,
     drain: AtomicU8,
     waker: Mutex<Option<Waker>>,
     streams: Mutex<Streams>,
-    /// A request that is over, but for the writing of its first content.
-    unwritten: Mutex<Option<Box<Finished>>>,
 }
 
 /// The tasks of an HTTP/2 connection's streams.
@@ -62,34 +56,17 @@ struct Streams {
 }
 
 impl ClientState {
-    pub(crate) fn begin_request(&self) {
-        drop(self.unwritten());
-        self.first_byte_ns.store(0, Relaxed);
-        self.first_content_ns.store(0, Relaxed);
-        self.watch_first_content.store(false, Relaxed);
-        self.watch_first_byte.store(true, Relaxed);
+    /// A request has come; its answer is stamped here.
+    pub(crate) fn begin_request(&self) -> Arc<Delivery> {
+        let delivery = streams::delivery().unwrap_or_else(|| self.delivery.clone());
+        delivery.begin();
+        delivery
     }
 
-    /// What is written next holds the first content.
-    pub(crate) fn watch_first_content(&self) {
-        self.watch_first_content.store(true, Relaxed);
-    }
-
-    /// Keeps a finished request until its first content is written, or never will be.
-    pub(crate) fn park(&self, finished: Box<Finished>) {
-        *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner) = Some(finished);
-    }
-
-    fn unwritten(&self) -> Option<Box<Finished>> {
-        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    pub(crate) fn first_byte_written(&self) -> Option<Instant> {
-        stamp(&self.first_byte_ns)
-    }
-
-    pub(crate) fn first_content_written(&self) -> Option<Instant> {
-        stamp(&self.first_content_ns)
+    /// A frame of an HTTP/2 answer goes out with the next write.
+    pub(crate) fn await_write(&self, delivery: Arc<Delivery>) {
+        self.next_write.lock().unwrap_or_else(PoisonError::into_inner).push(delivery);
+        self.is_awaited.store(true, Relaxed);
     }
 
     /// Why we cut the connection, if we did.
@@ -156,23 +133,14 @@ impl ClientState {
     }
 
     fn on_written(&self) {
-        if self.watch_first_byte.load(Relaxed) {
-            self.watch_first_byte.store(false, Relaxed);
-            self.first_byte_ns.store(clock::now().ns(), Relaxed);
-        }
-        if self.watch_first_content.load(Relaxed) {
-            self.watch_first_content.store(false, Relaxed);
-            let now = clock::now();
-            self.first_content_ns.store(now.ns(), Relaxed);
-            if let Some(finished) = self.unwritten() {
-                finished.on_written(now);
-            }
+        self.delivery.on_written();
+        if self.is_awaited.load(Relaxed) {
+            self.is_awaited.store(false, Relaxed);
+            let written =
+                std::mem::take(&mut *self.next_write.lock().unwrap_or_else(PoisonError::into_inner));
+            written.iter().for_each(|delivery| delivery.on_written());
         }
     }
-}
-
-fn stamp(ns: &AtomicU64) -> Option<Instant> {
-    Some(ns.load(Relaxed)).filter(|ns| *ns > 0).map(Instant::from_ns)
 }
 
 /// An accepted connection.

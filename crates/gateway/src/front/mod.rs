@@ -1,7 +1,7 @@
 //! The side that callers see.
 //!
 //! [`server`]: sockets, threads, shutdown; [`client`]: one accepted connection;
-//! [`streams`]: each stream of HTTP/2. [`service`]: the order
+//! [`delivery`]: when an answer went out; [`streams`]: each stream of HTTP/2. [`service`]: the order
 //! in which a request is judged, by [`endpoint`], [`inbound`], [`headers`], [`forwarded`], [`models`] and [`cors`].
 //! [`body`]: what is written back.
 //!
@@ -10,6 +10,7 @@
 pub(crate) mod body;
 pub(crate) mod client;
 mod cors;
+pub(crate) mod delivery;
 mod endpoint;
 mod forwarded;
 pub(crate) mod headers;

@@ -18,14 +18,17 @@ use tokio::task::futures::TaskLocalFuture;
 use tokio::time::Sleep;
 
 use crate::front::client::ClientState;
+use crate::front::delivery::Delivery;
 
 tokio::task_local! {
     static STREAM: Arc<Flow>;
 }
 
 /// How far the frames of one stream have come.
-#[derive(Debug, Default)]
 struct Flow {
+    client: Arc<ClientState>,
+    /// The stamps of its answer.
+    delivery: Arc<Delivery>,
     /// Frames asked for so far.
     asked: AtomicU32,
     /// Whether hyper has a frame in hand, and has not come back for the next.
@@ -39,7 +42,15 @@ pub(crate) fn on_frame<T>(frame: &Poll<T>) {
     let _ = STREAM.try_with(|flow| {
         flow.asked.fetch_add(1, Relaxed);
         flow.handed_out.store(frame.is_ready(), Relaxed);
+        if frame.is_ready() && flow.delivery.is_watching() {
+            flow.client.await_write(flow.delivery.clone());
+        }
     });
+}
+
+/// Where the answer of this task's stream is stamped; `None` where the client speaks HTTP/1.1.
+pub(crate) fn delivery() -> Option<Arc<Delivery>> {
+    STREAM.try_with(|flow| flow.delivery.clone()).ok()
 }
 
 /// Whether the stream of this task was given up since its client did not read.
@@ -62,7 +73,13 @@ impl Streams {
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        let flow = Arc::<Flow>::default();
+        let flow = Arc::new(Flow {
+            client: self.client.clone(),
+            delivery: Arc::default(),
+            asked: AtomicU32::new(0),
+            handed_out: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
+        });
         drop(tokio::spawn(Stream {
             inner: Box::pin(STREAM.scope(flow.clone(), stream)),
             flow,

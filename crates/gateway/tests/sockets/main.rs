@@ -8,7 +8,8 @@
 //!   `h2`: a client of HTTP/2.
 //! - `requests`, `framing`, `keys`, `passing`: what comes in, and what of it goes up.
 //! - `transport`, `secure`: the way to the upstream and back.
-//! - `leaving`, `pressure`, `crowd`, `drain`, `blocked`: clients that go, stall or come in masses; the end.
+//! - `leaving`, `pressure`, `crowd`, `drain`, `blocked`, `evidence`: clients that go, stall or come in masses; the end;
+//!   what the gateway says of itself.
 
 #[cfg(test)]
 mod client;
@@ -26,6 +27,8 @@ mod blocked;
 mod crowd;
 #[cfg(test)]
 mod drain;
+#[cfg(test)]
+mod evidence;
 #[cfg(test)]
 mod framing;
 #[cfg(test)]
