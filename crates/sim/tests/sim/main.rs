@@ -4,7 +4,6 @@
 //! Everything that can runs over in-memory pipes under a paused clock; what only a real socket can
 //! show (FIN, RST, what one write is) runs over loopback.
 
-
 mod accounting;
 mod client;
 mod dialects;
