@@ -63,6 +63,9 @@ async fn ask(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             while let Some(event) = decoder.poll() {
                 parser.parse(&event.as_event(), &mut |event| transcript.on_event(event));
             }
+            if transcript.nobody_reads {
+                break;
+            }
         }
         anyhow::Ok(())
     };
@@ -131,6 +134,8 @@ struct Transcript {
     status_shown: bool,
     in_text: bool,
     terminal: bool,
+    /// Standard output is closed, as behind `| head`: nobody wants the rest.
+    nobody_reads: bool,
 }
 
 impl Transcript {
@@ -151,6 +156,7 @@ impl Transcript {
             status_shown: false,
             in_text: false,
             terminal: std::io::stderr().is_terminal(),
+            nobody_reads: false,
         }
     }
 
@@ -211,13 +217,23 @@ impl Transcript {
         }
         self.in_text = true;
         let mut out = std::io::stdout();
-        let _ = out.write_all(text.as_bytes());
-        let _ = out.flush();
+        let written = if out.is_terminal() {
+            // What a model writes is text, not commands to a terminal.
+            let plain: String =
+                text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+            out.write_all(plain.as_bytes())
+        } else {
+            out.write_all(text.as_bytes())
+        };
+        self.nobody_reads |= written.and_then(|()| out.flush()).is_err();
     }
 
     fn finish(mut self, cancelled: bool) -> anyhow::Result<ExitCode> {
         if std::mem::take(&mut self.status_shown) {
             let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+        if self.nobody_reads {
+            return Ok(ExitCode::SUCCESS);
         }
         if self.in_text {
             crate::say("");

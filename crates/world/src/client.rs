@@ -97,7 +97,7 @@ impl Client {
     /// # Panics
     /// If the connection ends without an answer.
     pub async fn get(&mut self, path: &str) -> Got {
-        let request = Request::get(uri(path)).header("host", "gateway").body(Full::default());
+        let request = Request::get(uri(path)).header("host", "localhost").body(Full::default());
         let answer = self.send(request.expect("the path is valid")).await;
         answer.expect("the gateway always answers").rest().await
     }
@@ -119,7 +119,7 @@ impl Client {
 pub fn ask(caller: Caller, knobs: &str, stream: bool) -> Request<Full<Bytes>> {
     let body = caller.body("sim", stream).to_string();
     Request::post(uri(caller.path()))
-        .header("host", "gateway")
+        .header("host", "localhost")
         .header("content-type", "application/json")
         .header("x-sim", knobs)
         .body(Full::new(body.into()))
@@ -131,7 +131,7 @@ pub fn ask(caller: Caller, knobs: &str, stream: bool) -> Request<Full<Bytes>> {
 pub fn raw(caller: Caller, knobs: &str, stream: bool) -> Vec<u8> {
     let body = caller.body("sim", stream).to_string();
     let head = format!(
-        "POST {} HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\nx-sim: {knobs}\r\n\
+        "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nx-sim: {knobs}\r\n\
          content-length: {}\r\n\r\n",
         caller.path(),
         body.len()
@@ -141,7 +141,7 @@ pub fn raw(caller: Caller, knobs: &str, stream: bool) -> Vec<u8> {
 
 /// HTTP/2 wants scheme and authority; HTTP/1.1 servers take both.
 fn uri(path: &str) -> String {
-    format!("http://gateway{path}")
+    format!("http://localhost{path}")
 }
 
 /// An answer whose head has come.

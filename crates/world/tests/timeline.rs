@@ -177,7 +177,7 @@ async fn usage_is_asked_for_and_its_chunk_taken_out() {
     // A caller who asks gets it.
     let mut body = Caller::Chat.body("sim-n7", true);
     body["stream_options"] = serde_json::json!({"include_usage": true});
-    let request = Request::post("http://gateway/v1/chat/completions").header("host", "gateway");
+    let request = Request::post("http://localhost/v1/chat/completions").header("host", "localhost");
     let request = request.body(Full::new(body.to_string().into())).expect("it is valid");
     let mut client = world.client().await;
     let got = client.send(request).await.expect("an answer").rest().await;
@@ -212,7 +212,7 @@ async fn tenants_do_not_see_each_others_timelines() {
     let got = asked.expect("an answer").rest().await;
     let id = got.header("x-firsttoken-request-id");
     for (name, status) in [("a", 200), ("a2", 200), ("b", 404), ("nobody", 401)] {
-        let request = Request::get(format!("http://gateway/v1/requests/{id}")).header("host", "gateway");
+        let request = Request::get(format!("http://localhost/v1/requests/{id}")).header("host", "localhost");
         let request = with_key(request.body(Full::default()).expect("it is valid"), name);
         let got = client.send(request).await.expect("an answer").rest().await;
         assert_eq!(got.status, status, "{name}: {}", got.text());

@@ -113,7 +113,7 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     /// Connections refused since `connections_max` were open.
     pub(crate) connections_refused: Counter,
-    /// Longest time, in the last interval, for which an event loop did not come round.
+    /// How late the event loops came round, looked at every few milliseconds.
     pub(crate) runtime_stall_seconds: Histogram,
 }
 
@@ -253,15 +253,32 @@ impl Metrics {
     }
 }
 
-/// A histogram that takes whole sketches: a stream of thousands of tokens is one merge.
-#[derive(Debug, Default)]
-struct ItlHistogram {
-    sketch: Mutex<Sketch>,
+/// A histogram that takes whole sketches: a stream of thousands of tokens is one merge. It lives as long
+/// as the process, so its counts are wider than a sketch's.
+#[derive(Debug)]
+struct ItlHistogram(Mutex<Totals>);
+
+#[derive(Clone, Debug)]
+struct Totals {
+    counts: [u64; sketch::BUCKETS],
+    count: u64,
+    sum_s: f64,
+}
+
+impl Default for ItlHistogram {
+    fn default() -> Self {
+        Self(Mutex::new(Totals { counts: [0; sketch::BUCKETS], count: 0, sum_s: 0.0 }))
+    }
 }
 
 impl ItlHistogram {
     fn merge(&self, other: &Sketch) {
-        self.sketch.lock().unwrap_or_else(PoisonError::into_inner).merge(other);
+        let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (mine, theirs) in totals.counts.iter_mut().zip(other.counts()) {
+            *mine += u64::from(*theirs);
+        }
+        totals.count += other.count();
+        totals.sum_s += other.sum().as_secs_f64();
     }
 }
 
@@ -271,17 +288,16 @@ impl TypedMetric for ItlHistogram {
 
 impl EncodeMetric for ItlHistogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let sketch = self.sketch.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let totals = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let bounds = (0..sketch::BUCKETS).map(|i| sketch::upper_bound_us(i) as f64 / 1e6);
-        let mut buckets: Vec<(f64, u64)> =
-            bounds.zip(sketch.counts().iter().map(|n| u64::from(*n))).collect();
+        let mut buckets: Vec<(f64, u64)> = bounds.zip(totals.counts).collect();
         if let Some(last) = buckets.last_mut() {
             last.0 = f64::MAX;
         }
         let no_exemplars = None::<&std::collections::HashMap<usize, _>>;
         encoder.encode_histogram::<prometheus_client::encoding::NoLabelSet>(
-            sketch.sum().as_secs_f64(),
-            sketch.count(),
+            totals.sum_s,
+            totals.count,
             &buckets,
             no_exemplars,
         )

@@ -37,6 +37,9 @@ enum Content {
     Tool,
 }
 
+/// How much of a request's path is kept.
+const PATH_CHARS_MAX: usize = 256;
+
 /// A running request.
 pub(crate) struct Record {
     evidence: Arc<Evidence>,
@@ -75,7 +78,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// A request whose head has just been read.
-    pub(crate) fn new(evidence: Arc<Evidence>, client: Arc<ClientState>, path: String) -> Self {
+    pub(crate) fn new(evidence: Arc<Evidence>, client: Arc<ClientState>, path: &str) -> Self {
         let accepted = clock::now();
         let delivery = client.begin_request();
         evidence.metrics.active.inc();
@@ -86,7 +89,7 @@ impl Record {
             delivery,
             tenant: "".into(),
             key: "".into(),
-            path,
+            path: path.chars().take(PATH_CHARS_MAX).collect(),
             operation: "other",
             model: None,
             model_label: "".into(),
@@ -305,6 +308,9 @@ impl Drop for Finished {
         let Some(timeline) = self.timeline.take() else { return };
         self.evidence.metrics.observe(&self.labels, &timeline, &self.itl);
         timeline.log();
-        self.evidence.timelines.push(timeline);
+        // Whoever has no key must not push out the timelines of those who have one.
+        if !timeline.key.is_empty() {
+            self.evidence.timelines.push(timeline);
+        }
     }
 }

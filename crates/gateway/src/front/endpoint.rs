@@ -47,6 +47,17 @@ impl From<ApiError> for Nothing {
 impl Endpoint {
     /// The endpoint at `path`, or the refusal.
     pub(crate) fn of(method: &Method, path: &str) -> Result<Self, Nothing> {
+        if matches!(*method, Method::TRACE | Method::CONNECT) {
+            let error = ApiError::new(ErrorKind::MethodNotAllowed, format!("{method} is not served"));
+            return Err(Nothing {
+                error: error.code("method_not_allowed"),
+                allowed: &[Method::GET, Method::POST],
+            });
+        }
+        if path.contains("//") || path.len() > 1 && path.ends_with('/') {
+            let message = format!("{path} has an empty segment; name the path itself");
+            return Err(ApiError::new(ErrorKind::InvalidRequest, message).code("invalid_path").into());
+        }
         if has_dot_segment(path) {
             let message = format!("{path} has a segment `.` or `..`; name the path itself");
             return Err(ApiError::new(ErrorKind::InvalidRequest, message).code("invalid_path").into());
@@ -121,6 +132,14 @@ mod tests {
         assert_eq!(of(Method::DELETE, "/v1/files/f"), Ok(Endpoint::Other));
         assert_eq!(of(Method::GET, "/v1/requests/req_1"), Ok(Endpoint::Timeline("req_1".to_owned())));
         assert_eq!(of(Method::GET, "/favicon.ico"), Err(ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn what_only_looks_like_a_path_is_refused() {
+        let of = |method, path: &str| Endpoint::of(&method, path).map_err(|nothing| nothing.error.kind);
+        assert_eq!(of(Method::TRACE, "/v1/files"), Err(ErrorKind::MethodNotAllowed));
+        assert_eq!(of(Method::POST, "/v1//chat/completions"), Err(ErrorKind::InvalidRequest));
+        assert_eq!(of(Method::POST, "/v1/chat/completions/"), Err(ErrorKind::InvalidRequest));
     }
 
     #[test]

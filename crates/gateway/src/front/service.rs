@@ -60,6 +60,11 @@ pub(crate) async fn handle(
 async fn route(worker: &Arc<Worker>, peer: Peer, parts: &request::Parts, body: Incoming) -> Response<Body> {
     let path = parts.uri.path();
     let dialect = endpoint::dialect_of(path, parts.headers.contains_key("anthropic-version"));
+    if worker.shared.keys.is_open()
+        && let Err(error) = cors::local(&worker.shared.config, parts)
+    {
+        return error_response(dialect, &error, None);
+    }
     let endpoint = match Endpoint::of(&parts.method, path) {
         Ok(endpoint) => endpoint,
         Err(nothing) => return misplaced(dialect, &nothing),
@@ -103,7 +108,7 @@ async fn request(
 ) -> Response<Body> {
     let shared = &worker.shared;
     let state = peer.state.clone();
-    let mut record = Box::new(Record::new(shared.evidence.clone(), peer.state, parts.uri.path().to_owned()));
+    let mut record = Box::new(Record::new(shared.evidence.clone(), peer.state, parts.uri.path()));
     record.client_addr =
         Some(forwarded::client_addr(peer.addr, &parts.headers, &shared.config.trusted_proxies));
     let (key, place) = headers::presented_key(&parts.headers);
@@ -183,7 +188,13 @@ impl Inbound<'_> {
 
     async fn body(&self, worker: &Worker, record: &mut Record, body: Incoming) -> Result<Bytes, ApiError> {
         record.stamps.enter(Phase::NetworkIn);
-        let bytes = inbound::read_body(&self.parts.headers, body, &worker.shared.config.limits).await;
+        let config = &worker.shared.config;
+        let total = self.deadline.or(config.defaults.clocks.total).unwrap_or(Duration::MAX);
+        let reading = inbound::read_body(&self.parts.headers, body, &config.limits);
+        let bytes = tokio::time::timeout(total, reading).await.unwrap_or_else(|_| {
+            let message = "the request body took longer to come than the whole request may";
+            Err(ApiError::new(ErrorKind::Timeout, message).code("body_timeout"))
+        });
         record.stamps.enter(Phase::Route);
         bytes
     }

@@ -20,11 +20,13 @@ use crate::config::Limits;
 use crate::evidence::{Phase, Record};
 use crate::front::headers;
 use crate::gateway::Bounds;
-use crate::stream::exchange::{Call, ERROR_BYTES_MAX, ERROR_PATIENCE, Opened, Refusal, refuse};
+use crate::stream::exchange::{Call, ERROR_BYTES_MAX, ERROR_PATIENCE, Opened, Refusal, media_type, refuse};
 use crate::stream::inflate::Decoded;
 use crate::stream::relay::{Parts, Relay};
 use crate::stream::tee::{Face, Tee};
 use crate::upstream::{Broken, Head};
+
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// A response of an upstream, its body still to come.
 pub(super) struct Arrived {
@@ -43,17 +45,13 @@ impl Arrived {
         let small = length.is_none_or(|n| n <= limits.answer_bytes_max);
         match call.answers {
             Some(dialect) if !call.stream && small => self.whole(dialect, limits.answer_bytes_max).await,
-            Some(_) if call.stream && !self.is_event_stream() => Err(self.not_a_stream(&call).await),
+            Some(_) if call.stream && !self.is(EVENT_STREAM) => Err(self.not_a_stream(&call).await),
             _ => self.stream(call, face, limits).await,
         }
     }
 
-    fn content_type(&self) -> &[u8] {
-        self.head.headers.get(header::CONTENT_TYPE).map_or(b"", |v| v.as_bytes())
-    }
-
-    fn is_event_stream(&self) -> bool {
-        self.content_type().starts_with(b"text/event-stream")
+    fn is(&self, media: &str) -> bool {
+        media_type(&self.head.headers, media)
     }
 
     fn refuse(self, kind: Kind, detail: impl Into<String>) -> Refusal {
@@ -75,7 +73,7 @@ impl Arrived {
             Err((kind, detail)) => return Err(self.refuse(kind, detail)),
         };
         self.record.stamps.enter(Phase::NetworkOut);
-        let html = self.content_type().starts_with(b"text/html");
+        let html = self.is("text/html");
         if html || body.is_empty() {
             let what = if html { "an HTML page" } else { "an empty body" };
             let upstream = &self.upstream;
@@ -102,10 +100,10 @@ impl Arrived {
         let collecting = collect(&mut self.body, ERROR_BYTES_MAX);
         let collected = tokio::time::timeout(ERROR_PATIENCE, collecting).await;
         let body = collected.ok().and_then(Result::ok).unwrap_or_default();
-        let kind = String::from_utf8_lossy(self.content_type());
-        let what = if kind.is_empty() { "nothing" } else { &*kind };
+        let kind = self.head.headers.get(header::CONTENT_TYPE);
+        let what = kind.map_or("nothing", |v| v.to_str().unwrap_or("something"));
         let mut detail = format!("{} answered with {what} instead of an event stream", self.upstream);
-        if kind.starts_with("application/json") {
+        if self.is("application/json") {
             let said = call.dialect.parse_error_body(self.head.status.as_u16(), &body);
             detail.push_str(": ");
             detail.push_str(&said.message);
@@ -118,7 +116,7 @@ impl Arrived {
     /// Bytes that flow: watched where we know how to read them, raw otherwise.
     async fn stream(mut self, call: Call, face: Face, limits: &Limits) -> Result<Opened, Refusal> {
         let policy = &call.policy;
-        let (face, answers, hold) = match (call.answers.filter(|_| self.is_event_stream()), face) {
+        let (face, answers, hold) = match (call.answers.filter(|_| self.is(EVENT_STREAM)), face) {
             (Some(answers), Face::Typed(renderer)) => (Face::Typed(renderer), answers, Duration::ZERO),
             (Some(answers), _) => (Face::Same { strip_usage: call.strip_usage }, answers, policy.head_commit),
             (None, _) => (Face::Opaque, Dialect::OpenAiOther, Duration::ZERO),

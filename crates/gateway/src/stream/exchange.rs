@@ -119,15 +119,17 @@ async fn refused(call: &Call, arrived: Arrived) -> Refusal {
     let Arrived { head, mut body, upstream, mut record, .. } = arrived;
     let mut said = BytesMut::new();
     let reading = async {
-        while let Some(Ok(bytes)) = body.data().await {
+        while let Some(read) = body.data().await {
+            let Ok(bytes) = read else { return false };
             said.extend_from_slice(&bytes);
             if said.len() > ERROR_BYTES_MAX {
-                break;
+                return false;
             }
         }
+        true
     };
-    // What has come by then is what there is.
-    let _ = tokio::time::timeout(ERROR_PATIENCE, reading).await;
+    // What has come by then is what there is; only a whole body is passed on.
+    let whole = tokio::time::timeout(ERROR_PATIENCE, reading).await.unwrap_or(false);
     let body = said.freeze();
     let status = head.status.as_u16();
     let parsed = call.dialect.parse_error_body(status, &body);
@@ -138,11 +140,15 @@ async fn refused(call: &Call, arrived: Arrived) -> Refusal {
         failure.detail = format!("to {to}");
     }
     record.fail(failures::code(&failure.kind));
-    let json =
-        head.headers.get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"application/json"));
     let own_credentials = matches!(status, 401 | 403) && !call.caller_auth;
-    let passes =
-        json && call.answers == Some(call.dialect) && !own_credentials && status != 529 && status >= 400;
+    let json = media_type(&head.headers, "application/json");
+    let passes = whole
+        && !own_credentials
+        && match call.answers {
+            // Nobody here knows what it means, so it is the caller's to read, redirects included.
+            None => true,
+            Some(answers) => json && answers == call.dialect && status != 529 && status >= 400,
+        };
     let mut error = failures::error(&failure, &upstream);
     if matches!(status, 400..=499) && !own_credentials {
         // The upstream says what is wrong with the caller's request: its words, its field.
@@ -150,6 +156,12 @@ async fn refused(call: &Call, arrived: Arrived) -> Refusal {
     }
     let answer = passes.then(|| (head.status, headers::downward(&head.headers), body));
     Refusal { error, answer, record }
+}
+
+/// Whether the body is of this media type. Their names are case-insensitive (RFC 9110 §8.3.1).
+pub(super) fn media_type(headers: &HeaderMap, name: &str) -> bool {
+    let said = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
+    said.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// `retry-after-ms`, else `retry-after` in seconds; dates are left to the caller.

@@ -20,7 +20,7 @@ use firsttoken_logic::commit::{Commit, Stage};
 use firsttoken_logic::failure::{Failure, Kind, Reached};
 use firsttoken_logic::time::Instant;
 use firsttoken_wire::chat::{Event, Meta};
-use firsttoken_wire::{ApiError, Dialect, typed};
+use firsttoken_wire::{ApiError, Dialect, ErrorKind, typed};
 use tokio::time::Sleep;
 
 use crate::clock;
@@ -403,6 +403,12 @@ impl Relay {
         self.record.fail(failures::code(&failure.kind));
         self.record.stamps.enter(Phase::NetworkOut);
         match (&failure.kind, self.tee.seen.error.take()) {
+            // Whoever the upstream does not let in, it is not the caller whose key this gateway checked.
+            (Kind::Reported, Some(reported))
+                if matches!(reported.kind, ErrorKind::Authentication | ErrorKind::Permission) =>
+            {
+                ApiError { kind: ErrorKind::Upstream, ..reported }
+            }
             (Kind::Reported, Some(reported)) => reported,
             _ => failures::error(failure, &self.upstream),
         }

@@ -56,15 +56,24 @@ pub(crate) struct Connection {
     keep_alive: bool,
     /// The upstream refused the request before it had all of it.
     refused_early: bool,
+    /// A byte of the current request has left.
+    sent: bool,
 }
 
 impl Connection {
     pub(crate) fn new(io: Io) -> Self {
-        Self { io, framing: Framing::Empty, ahead: BytesMut::new(), keep_alive: true, refused_early: false }
+        Self {
+            io,
+            framing: Framing::Empty,
+            ahead: BytesMut::new(),
+            keep_alive: true,
+            refused_early: false,
+            sent: false,
+        }
     }
 
     /// Whether the peer closed while the connection lay idle.
-    pub(crate) fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&mut self) -> bool {
         self.io.is_stale()
     }
 
@@ -80,15 +89,19 @@ impl Connection {
 
     /// Sends the request and waits for the response head. An upstream that refuses early may close
     /// its reading side: what it had to say can still be read, so a failed write counts only when
-    /// no head comes either.
-    pub(crate) async fn exchange(&mut self, request: &Request) -> Result<Head, Broken> {
+    /// no head comes either. `None` if the very first write failed: nothing of the request left.
+    pub(crate) async fn exchange(&mut self, request: &Request) -> Result<Option<Head>, Broken> {
+        self.sent = false;
         let written = self.write_request(request).await;
+        if written.is_err() && !self.sent {
+            return Ok(None);
+        }
         let head = self.read_head(&request.method).await;
         if written.is_err() {
             self.keep_alive = false;
         }
         match (written, head) {
-            (_, Ok(head)) => Ok(head),
+            (_, Ok(head)) => Ok(Some(head)),
             (Err(e), Err(_)) => Err(e.into()),
             (Ok(()), Err(broken)) => Err(broken),
         }
@@ -96,15 +109,16 @@ impl Connection {
 
     async fn write_request(&mut self, request: &Request) -> io::Result<()> {
         let mut head = encode_head(request);
-        if head.len() + request.body.len() <= READ_BYTES {
+        let whole = head.len() + request.body.len() <= READ_BYTES;
+        if whole {
             head.extend_from_slice(&request.body);
-            self.io.write_all(&head).await?;
-        } else {
-            self.io.write_all(&head).await?;
-            if !self.write_unless_refused(&request.body).await? {
-                self.refused_early = true;
-                return Ok(());
-            }
+        }
+        let first = self.io.write(&head).await?;
+        self.sent = true;
+        self.io.write_all(&head[first..]).await?;
+        if !whole && !self.write_unless_refused(&request.body).await? {
+            self.refused_early = true;
+            return Ok(());
         }
         self.io.flush().await
     }

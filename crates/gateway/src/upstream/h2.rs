@@ -7,8 +7,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use firsttoken_logic::time::Instant;
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::client::conn::http2::SendRequest;
@@ -17,17 +19,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use super::h1::Broken;
 use super::io::Io;
 use super::{Head, Request};
+use crate::clock;
 
 /// Streams per connection; more open a further connection.
 const STREAMS_MAX: u32 = 100;
 /// Time between pings, and for their answer: a dead connection is noticed within twice that.
-const PING: std::time::Duration = std::time::Duration::from_secs(20);
+const PING: Duration = Duration::from_secs(20);
 
 /// One open connection.
-#[derive(Clone)]
 struct Shared {
     sender: SendRequest<Full<Bytes>>,
     streams: Arc<AtomicU32>,
+    /// When it last carried a stream, as far as was looked.
+    used: Instant,
 }
 
 /// The connections to one upstream.
@@ -54,6 +58,18 @@ impl Connections {
         open.iter().find(|c| c.streams.load(Relaxed) < STREAMS_MAX).map(place)
     }
 
+    /// Lets go of connections that have carried nothing for `idle_timeout`.
+    pub(crate) fn sweep(&self, idle_timeout: Duration) {
+        let now = clock::now();
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain_mut(|c| {
+            if c.streams.load(Relaxed) > 0 {
+                c.used = now;
+            }
+            !c.sender.is_closed() && now.since(c.used) < idle_timeout
+        });
+    }
+
     /// Starts HTTP/2 on a fresh connection and takes a place on it.
     pub(crate) async fn start(&self, io: Io, window_bytes: u32) -> hyper::Result<Place> {
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -67,7 +83,7 @@ impl Connections {
         let (sender, connection) = builder.handshake(TokioIo::new(io)).await?;
         // Ends by itself when every sender and stream is gone, or the peer closes.
         drop(tokio::spawn(connection));
-        let shared = Shared { sender, streams: Arc::default() };
+        let shared = Shared { sender, streams: Arc::default(), used: clock::now() };
         let place = place(&shared);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(shared);
         Ok(place)
@@ -108,12 +124,13 @@ impl Stream {
 }
 
 impl Place {
-    /// Sends the request and waits for the head.
+    /// Sends the request and waits for the head. `None` if the connection was closing and nothing of the
+    /// request left.
     pub(crate) async fn exchange(
         mut self,
         scheme: &str,
         request: &Request,
-    ) -> Result<(Head, Stream), Broken> {
+    ) -> Result<Option<(Head, Stream)>, Broken> {
         let uri = format!("{scheme}://{}{}", request.authority, request.path);
         let mut message = http::Request::builder()
             .method(request.method.clone())
@@ -121,11 +138,18 @@ impl Place {
             .version(http::Version::HTTP_2)
             .body(Full::new(request.body.clone()))
             .map_err(|e| Broken::Protocol(e.to_string()))?;
-        message.headers_mut().extend(request.headers.iter().cloned().map(|(n, v)| (Some(n), v)));
-        let response = self.sender.send_request(message).await.map_err(|e| broken(&e))?;
+        for (name, value) in &request.headers {
+            message.headers_mut().append(name, value.clone());
+        }
+        let response = match self.sender.try_send_request(message).await {
+            Ok(response) => response,
+            Err(mut e) => {
+                return if e.take_message().is_some() { Ok(None) } else { Err(broken(e.error())) };
+            }
+        };
         let (parts, body) = response.into_parts();
         let head = Head { status: parts.status, headers: parts.headers, http_10: false };
-        Ok((head, Stream { body, _place: self }))
+        Ok(Some((head, Stream { body, _place: self })))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
@@ -20,11 +20,18 @@ pub(crate) enum Io {
 
 impl Io {
     /// Whether the peer has closed, or said something that nobody asked for, while the connection
-    /// lay idle: one system call, exact at this moment.
-    pub(crate) fn is_stale(&self) -> bool {
+    /// lay idle: exact at this moment. Of TLS also what is decrypted already and waits to be read.
+    pub(crate) fn is_stale(&mut self) -> bool {
         let socket = match self {
             Self::Tcp(s) => s,
-            Self::Tls(s) => s.get_ref().0,
+            Self::Tls(s) => {
+                let mut byte = [0; 1];
+                let mut context = Context::from_waker(Waker::noop());
+                if Pin::new(&mut **s).poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_ready() {
+                    return true;
+                }
+                s.get_ref().0
+            }
             Self::Pipe(_) => return false,
         };
         let mut byte = [std::mem::MaybeUninit::uninit(); 1];

@@ -6,6 +6,7 @@
 //! request is never sent twice once a byte of it has left.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(crate) struct Remote {
     idle: Arc<Idle>,
     h2: h2::Connections,
     h2_window_bytes: u32,
+    /// Whether it was seen to speak HTTP/2, or is configured to.
+    speaks_h2: AtomicBool,
     /// Held while dialling an upstream that is known to speak HTTP/2, so that a burst opens one connection.
     dialing_h2: tokio::sync::Mutex<()>,
 }
@@ -42,6 +45,7 @@ impl Remote {
     pub(crate) fn new(config: Arc<UpstreamConfig>, network: Network, buffer_bytes: usize) -> Self {
         Self {
             dialer: Dialer::new(config.clone(), network, buffer_bytes),
+            speaks_h2: AtomicBool::new(config.h2c),
             config,
             idle: Arc::default(),
             h2: h2::Connections::default(),
@@ -53,6 +57,7 @@ impl Remote {
     /// Closes connections that have lain idle for too long, or that the peer has closed.
     pub(crate) fn sweep(&self) {
         self.idle.sweep();
+        self.h2.sweep(IDLE_TIMEOUT);
     }
 
     async fn open(&self, attempt: &mut Attempt) -> Result<Opened, Failure> {
@@ -68,11 +73,13 @@ impl Remote {
         let now = clock::now();
         attempt.clocks.on_dial(now);
         let dialing = async {
-            let _one_at_a_time = if self.config.h2c { Some(self.dialing_h2.lock().await) } else { None };
+            let _one_at_a_time =
+                if self.speaks_h2.load(Relaxed) { Some(self.dialing_h2.lock().await) } else { None };
             if let Some(place) = self.h2.take() {
                 return Ok(Opened::H2(place));
             }
             let dialed = self.dialer.dial().await?;
+            self.speaks_h2.store(dialed.is_h2, Relaxed);
             if !dialed.is_h2 {
                 return Ok(Opened::H1(Connection::new(dialed.io)));
             }
@@ -82,31 +89,46 @@ impl Remote {
         within(attempt.clocks.deadline(), Reached::Nothing, dialing).await?
     }
 
+    /// A connection that turns out to be closed before a byte of the request has left costs nothing: the
+    /// next one is tried, as long as they come from the pool. A fresh one is the last.
     async fn exchange(&self, request: &Request, attempt: &mut Attempt) -> Result<Answer, Failure> {
-        let opened = self.open(attempt).await?;
-        attempt.stamps.enter(Phase::Provider);
-        attempt.clocks.on_sent(clock::now());
-        let deadline = attempt.clocks.deadline();
-        let exchanging = async {
-            match opened {
-                Opened::H1(mut connection) => {
-                    let head = connection.exchange(request).await?;
-                    let lease = Lease { connection: Some(connection), idle: self.idle.clone() };
-                    Ok(Answer { head, source: Source::H1(lease) })
+        loop {
+            let opened = self.open(attempt).await?;
+            let fresh = !attempt.stamps.reused;
+            attempt.stamps.enter(Phase::Provider);
+            attempt.clocks.on_sent(clock::now());
+            let sent =
+                within(attempt.clocks.deadline(), Reached::Sent, self.send_on(opened, request)).await?;
+            match sent.map_err(|broken| before_head(&self.config, broken))? {
+                Some(answer) => {
+                    let now = clock::now();
+                    attempt.clocks.on_head(now);
+                    attempt.stamps.headers = Some(now);
+                    return Ok(answer);
                 }
-                Opened::H2(place) => {
-                    let scheme = self.config.base_url.scheme_str().unwrap_or("http");
-                    let (head, stream) = place.exchange(scheme, request).await?;
-                    Ok(Answer { head, source: Source::H2(stream) })
+                None if fresh => {
+                    let detail =
+                        format!("{} closed the connection before the request was sent", self.config.name);
+                    return Err(Failure::new(Kind::Closed, Reached::Nothing, detail));
                 }
+                None => attempt.stamps.reused = false,
             }
-        };
-        let answer = within(deadline, Reached::Sent, exchanging).await?;
-        let answer = answer.map_err(|broken| before_head(&self.config, broken))?;
-        let now = clock::now();
-        attempt.clocks.on_head(now);
-        attempt.stamps.headers = Some(now);
-        Ok(answer)
+        }
+    }
+
+    /// Sends the request; `None` if nothing of it left.
+    async fn send_on(&self, opened: Opened, request: &Request) -> Result<Option<Answer>, Broken> {
+        match opened {
+            Opened::H1(mut connection) => Ok(connection.exchange(request).await?.map(|head| {
+                let lease = Lease { connection: Some(connection), idle: self.idle.clone() };
+                Answer { head, source: Source::H1(lease) }
+            })),
+            Opened::H2(place) => {
+                let scheme = self.config.base_url.scheme_str().unwrap_or("http");
+                let answered = place.exchange(scheme, request).await?;
+                Ok(answered.map(|(head, stream)| Answer { head, source: Source::H2(stream) }))
+            }
+        }
     }
 }
 
@@ -149,7 +171,7 @@ pub(crate) struct Idle(Mutex<VecDeque<(Connection, firsttoken_logic::time::Insta
 impl Idle {
     fn take(&self) -> Option<Connection> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((connection, _)) = idle.pop_back() {
+        while let Some((mut connection, _)) = idle.pop_back() {
             if !connection.is_stale() {
                 return Some(connection);
             }
@@ -167,7 +189,7 @@ impl Idle {
     fn sweep(&self) {
         let now = clock::now();
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(connection, since)| now.since(*since) < IDLE_TIMEOUT && !connection.is_stale());
+        idle.retain_mut(|(connection, since)| now.since(*since) < IDLE_TIMEOUT && !connection.is_stale());
         if idle.is_empty() {
             idle.shrink_to_fit();
         }

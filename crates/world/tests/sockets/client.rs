@@ -9,7 +9,7 @@ use crate::rig::PATIENCE;
 
 /// A request with a `content-length`.
 pub(crate) fn request(method: &str, path: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
-    let mut out = format!("{method} {path} HTTP/1.1\r\nhost: gateway\r\n").into_bytes();
+    let mut out = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n").into_bytes();
     for header in headers {
         out.extend_from_slice(header.as_bytes());
         out.extend_from_slice(b"\r\n");

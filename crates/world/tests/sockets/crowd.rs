@@ -17,8 +17,8 @@ fn thousands_of_half_open_connections_disturb_nobody() {
         b"",
         b"P",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\nx-",
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\n{\"model\":",
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-",
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{\"model\":",
     ];
     let crowd: Vec<TcpStream> = (0..2_000)
         .map(|n| {

@@ -71,8 +71,8 @@ fn expect_continue_is_refused_without_asking_for_a_body_that_is_too_large() {
 fn a_request_that_hides_another_is_never_two_requests() {
     let provider = Provider::quick();
     let gate = Gate::before(&provider);
-    let hidden = "GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
-    let post = |headers: &str, rest: &str| format!("POST {CHAT} HTTP/1.1\r\nhost: h\r\n{headers}\r\n{rest}");
+    let hidden = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let post = |headers: &str, rest: &str| format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{rest}");
     let both = "content-length: 5\r\ntransfer-encoding: chunked\r\n";
     let htob = "transfer-encoding: chunked\r\ncontent-length: 5\r\n";
     let two = "content-length: 5\r\ncontent-length: 6\r\n";
@@ -112,8 +112,8 @@ fn a_request_that_hides_another_is_never_two_requests() {
             "an HTTP/1.0 request in chunks",
             format!("POST {CHAT} HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"),
         ),
-        ("no such version", format!("POST {CHAT} HTTP/3.7\r\nhost: h\r\n\r\n{hidden}")),
-        ("two spaces", format!("POST  {CHAT}  HTTP/1.1\r\nhost: h\r\n\r\n{hidden}")),
+        ("no such version", format!("POST {CHAT} HTTP/3.7\r\nhost: localhost\r\n\r\n{hidden}")),
+        ("two spaces", format!("POST  {CHAT}  HTTP/1.1\r\nhost: localhost\r\n\r\n{hidden}")),
     ];
     for (what, bytes) in attacks {
         let answers = statuses(&gate, bytes.as_bytes());

@@ -55,7 +55,7 @@ impl H2 {
         path: &str,
         body: &Value,
     ) -> impl Future<Output = hyper::Result<http::Response<Incoming>>> + use<> {
-        let request = http::Request::post(format!("http://gateway{path}"))
+        let request = http::Request::post(format!("http://localhost{path}"))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body.to_string())))
             .unwrap();

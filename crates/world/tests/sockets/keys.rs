@@ -135,7 +135,7 @@ fn hop_by_hop_headers_and_who_the_caller_is_stay_here() {
         "proxy-connection: keep-alive",
         "upgrade: websocket",
         "cookie: session=secret",
-        "origin: https://page.example",
+        "origin: http://localhost",
         "referer: https://page.example/chat",
         "x-forwarded-for: 203.0.113.7",
         "forwarded: for=203.0.113.7",

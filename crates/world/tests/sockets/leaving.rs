@@ -197,7 +197,7 @@ fn a_client_that_has_pipelined_a_request_is_missed_with_the_next_keepalive() {
     let provider = Provider::quick();
     let gate = Gate::start(&toml(&provider.url(), "", "[stream]\nkeepalive_ms = 500\n"));
     let request = body(PATHS[0], "sim-ttft1-itl1-n100-faultstall@3").to_string();
-    for behind in ["\r\n", "GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n"] {
+    for behind in ["\r\n", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
         let mut client = Client::connect(gate.addr);
         client.send(&client::request("POST", PATHS[0], &[], request.as_bytes()));
         let _ = client.read_to("data:");

@@ -49,6 +49,23 @@ fn methods_paths_and_queries_arrive_as_they_were_sent() {
 }
 
 #[test]
+fn what_nobody_here_reads_comes_back_whatever_its_status() {
+    for (head, status, body) in [
+        ("302 Found\r\nlocation: https://files.example/f", 302, ""),
+        ("404 Not Found\r\ncontent-type: application/json", 404, "{\"detail\": \"no such file\"}"),
+        ("500 Internal Server Error\r\ncontent-type: text/plain", 500, "oh"),
+    ] {
+        let upstream =
+            Upstream::saying(format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+        let gate = Gate::start(&toml(&upstream.url(), "", ""));
+        let answer = client::ask(gate.addr, &client::request("GET", "/v1/files/f/content", &[], b""));
+        assert_eq!((answer.status, answer.text().as_str()), (status, body));
+        let location = head.contains("location").then_some("https://files.example/f");
+        assert_eq!(answer.header("location"), location);
+    }
+}
+
+#[test]
 fn statuses_and_headers_come_back_as_they_were() {
     let answer = "HTTP/1.1 204 No Content\r\nx-ratelimit-remaining: 7\r\nset-cookie: a=b\r\nconnection: X-Hop\r\nx-hop: 1\r\nx-request-id: up-1\r\n\r\n";
     let upstream = Upstream::saying(answer);

@@ -227,6 +227,12 @@ fn http2_with_prior_knowledge_is_spoken_to_the_upstream() {
         assert_eq!(gate.timeline(&answer.id(), &[])["outcome"], "complete", "{path}");
         assert_eq!(provider.sim.last().unwrap().version, "HTTP/2.0");
     }
+    let twice = ["openai-beta: one", "openai-beta: two"];
+    assert_eq!(gate.post(CHAT, &twice, &body(CHAT, "m")).status, 200);
+    let seen = provider.sim.last().unwrap().headers;
+    let betas: Vec<_> =
+        seen.iter().filter(|(name, _)| name == "openai-beta").map(|(_, v)| v.as_str()).collect();
+    assert_eq!(betas, ["one", "two"], "a header that comes twice goes up twice");
     let long =
         serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(3_000_000)}]});
     assert_eq!(gate.post(CHAT, &[], &long).status, 200);
