@@ -181,7 +181,7 @@ impl Inbound<'_> {
         };
         match self.plan(worker, &mut record, &bytes, dialect) {
             Ok(call) if call.stream => stream(worker, call, record).await,
-            Ok(call) => answered(exchange::open(worker, call, record, Face::Opaque).await),
+            Ok(call) => answered(Box::pin(exchange::open(worker, call, record, Face::Opaque)).await),
             Err(error) => Err(Box::new(exchange::invalid(error, record))),
         }
     }
@@ -285,7 +285,7 @@ impl Inbound<'_> {
         {
             call.request.headers.push((header::CONTENT_TYPE, kind.clone()));
         }
-        answered(exchange::open(worker, call, record, Face::Opaque).await)
+        answered(Box::pin(exchange::open(worker, call, record, Face::Opaque)).await)
     }
 
     /// Our typed events: the head goes out at once, what happens then is told in the stream.

@@ -136,7 +136,8 @@ impl Arrived {
         {
             headers.insert(header::CONTENT_LENGTH, length.clone());
         }
-        let mut relay = Relay::new(Parts {
+        // Boxed before it is awaited on: what a future holds is moved with it.
+        let mut relay = Box::new(Relay::new(Parts {
             commit: Commit::new(self.record.accepted, hold, policy.keepalive),
             record: self.record,
             source: self.body,
@@ -145,9 +146,9 @@ impl Arrived {
             dialect: call.dialect,
             upstream: self.upstream,
             hold_bytes_max: Bounds::of(limits.stream_bytes_max).write_buffer,
-        });
+        }));
         match relay.hold().await {
-            Ok(()) => Ok(Opened::Stream { status: self.head.status, headers, relay: Box::new(relay) }),
+            Ok(()) => Ok(Opened::Stream { status: self.head.status, headers, relay }),
             Err(error) => Err(Refusal { error, answer: None, record: relay.into_record() }),
         }
     }

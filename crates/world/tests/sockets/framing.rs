@@ -72,7 +72,8 @@ fn a_request_that_hides_another_is_never_two_requests() {
     let provider = Provider::quick();
     let gate = Gate::before(&provider);
     let hidden = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let post = |headers: &str, rest: &str| format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{rest}");
+    let post =
+        |headers: &str, rest: &str| format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{rest}");
     let both = "content-length: 5\r\ntransfer-encoding: chunked\r\n";
     let htob = "transfer-encoding: chunked\r\ncontent-length: 5\r\n";
     let two = "content-length: 5\r\ncontent-length: 6\r\n";
@@ -130,7 +131,8 @@ fn bare_line_feeds_hide_nothing() {
     let provider = Provider::quick();
     let gate = Gate::before(&provider);
     let text = body(CHAT, "m").to_string();
-    let bytes = format!("POST {CHAT} HTTP/1.1\nhost: h\nx-a: 1\ncontent-length: {}\n\n{text}", text.len());
+    let bytes =
+        format!("POST {CHAT} HTTP/1.1\nhost: localhost\nx-a: 1\ncontent-length: {}\n\n{text}", text.len());
     let answers = statuses(&gate, bytes.as_bytes());
     assert!(answers.len() == 1, "{answers:?}");
     if let Some(last) = provider.sim.last() {
