@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use firsttoken_logic::time::Instant;
 
-use super::timeline::ms;
 use crate::clock;
 
 /// What is being done with a request. The names are the product's vocabulary.
@@ -107,8 +106,10 @@ impl Stamps {
         let mut out = String::with_capacity(160);
         for (phase, from, to) in self.phases(now) {
             let comma = if out.is_empty() { "" } else { ", " };
-            // Writing to a String cannot fail.
-            let _ = write!(out, "{comma}{};dur={:.3}", phase.name(), ms(to.since(from)));
+            // In whole microseconds: printing a float exactly takes a microsecond itself. Writing to a
+            // String cannot fail.
+            let us = to.since(from).as_micros();
+            let _ = write!(out, "{comma}{};dur={}.{:03}", phase.name(), us / 1000, us % 1000);
         }
         out
     }
