@@ -77,7 +77,7 @@ fn parse(stream: &[u8]) {
         let mut claude = anthropic::Renderer::new("id", "model");
         let mut ours = typed::Renderer::new();
         for event in events(stream).chain(events(&frame)) {
-            let _ = openai_chat::is_usage_only_chunk(&event);
+            let _ = openai_chat::has_no_choices(&event);
             parser.parse(&event, &mut |event| {
                 openai.render(&event, &mut out);
                 claude.render(&event, &mut out);

@@ -6,6 +6,7 @@
 
 mod chat;
 mod key;
+mod log;
 mod process;
 mod serve;
 mod sim;

@@ -10,10 +10,7 @@ use firsttoken_gateway::server::{self, Gateway, Stop};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
-use crate::process;
-
-/// Log lines that may wait for a slow terminal or disk; more are dropped, never waited for.
-const LOG_LINES_MAX: usize = 16_384;
+use crate::{log, process};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -41,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         config = config.listen_on(listen).map_err(|e| anyhow::anyhow!("--listen: {e}"))?;
     }
     process::raise_descriptor_limit();
-    let _logging = log(arguments.log == "json")?;
+    let _logging = start_log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
     crate::say(&greeting(&config, &source, listener.local_addr()?, arguments.sim));
@@ -133,12 +130,9 @@ fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool)
     lines.join("\n")
 }
 
-/// Logs to standard error from a thread of its own: a terminal that is stuck does not stop a token.
-fn log(json: bool) -> anyhow::Result<tracing_appender::non_blocking::WorkerGuard> {
-    let (writer, guard) = tracing_appender::non_blocking::NonBlockingBuilder::default()
-        .lossy(true)
-        .buffered_lines_limit(LOG_LINES_MAX)
-        .finish(std::io::stderr());
+/// Logs to standard error; see [`log`] for how.
+fn start_log(json: bool) -> anyhow::Result<log::Guard> {
+    let (writer, guard) = log::start(std::io::stderr())?;
     let filter = match environment("FIRSTTOKEN_LOG") {
         Some(text) => EnvFilter::try_new(&text).with_context(|| format!("FIRSTTOKEN_LOG={text:?}"))?,
         None => EnvFilter::new("info"),

@@ -17,7 +17,7 @@ use crate::{ApiError, ErrorKind};
 
 pub use render::Renderer;
 pub use request::{parse_request, render_request, wants_stream_usage};
-pub use stream::is_usage_only_chunk;
+pub use stream::has_no_choices;
 
 pub(crate) use render::prune;
 pub(crate) use request::{common, messages};

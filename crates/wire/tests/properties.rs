@@ -84,7 +84,7 @@ proptest! {
             let mut parser = dialect.parser();
             for event in events(&bytes).chain(events(&frame)) {
                 parser.parse(&event, &mut |_| {});
-                let _ = openai_chat::is_usage_only_chunk(&event);
+                let _ = openai_chat::has_no_choices(&event);
             }
             let error = dialect.parse_error_body(status, &bytes);
             prop_assert!(error.message.len() < 5_000);

@@ -91,15 +91,14 @@ fn typed_error_is_last() {
 }
 
 #[test]
-fn the_usage_chunk_is_told_from_all_others() {
+fn a_chunk_without_choices_is_told_from_all_others() {
     let check = |data: &str| {
         let frame = format!("data: {data}\n\n");
-        sse::events(frame.as_bytes()).all(|event| openai_chat::is_usage_only_chunk(&event))
+        sse::events(frame.as_bytes()).all(|event| openai_chat::has_no_choices(&event))
     };
     assert!(check(r#"{"id":"a","choices":[],"usage":{"prompt_tokens":1}}"#));
     assert!(check(r#"{"usage": {"prompt_tokens": 1}, "choices" : [ ]}"#));
-    assert!(!check(r#"{"choices":[],"usage":null}"#));
-    assert!(!check(r#"{"choices":[],"prompt_filter_results":[]}"#));
+    assert!(!check(r#"{"object":"choices","usage":{"prompt_tokens":1}}"#));
     assert!(!check(r#"{"choices":[{"delta":{"content":"\"choices\":[]"}}],"usage":{"prompt_tokens":1}}"#));
     assert!(!check("[DONE]"));
 }

@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
-use super::Record;
+use super::record::Running;
 use super::timeline::Timeline;
 
 /// Seconds; from 100 µs (a cached answer on loopback) to a provider's patience.
@@ -65,7 +65,7 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Running) -> Self {
         Self {
             gen_ai_operation_name: record.operation,
             gen_ai_provider_name: record.provider,
@@ -82,7 +82,7 @@ struct EndLabels {
     operation: &'static str,
     upstream: String,
     status: u16,
-    outcome: String,
+    outcome: &'static str,
 }
 
 /// Which tokens.
@@ -207,7 +207,7 @@ impl Metrics {
             operation: labels.gen_ai_operation_name,
             upstream: labels.upstream.clone(),
             status: t.status,
-            outcome: t.outcome.clone(),
+            outcome: t.outcome,
         };
         self.requests.get_or_create(&end).inc();
         if !t.metered {

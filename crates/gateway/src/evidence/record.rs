@@ -1,11 +1,13 @@
 //! What is known of a request while it runs.
 //!
 //! A [`Record`] lives as long as its request. Whoever drops it ends it: if nobody said how it ended,
-//! the client left. It then becomes a [`Timeline`] and is filed with the [`Evidence`].
+//! the client left. What it knows is then laid on the desk, to become a [`Timeline`]; see
+//! [`super::filing`].
 //!
 //! Invariant: every request ends in exactly one timeline; without usage TPOT is absent.
 
 use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,11 +40,17 @@ enum Content {
 }
 
 /// How much of a request's path is kept.
-const PATH_CHARS_MAX: usize = 256;
+const PATH_BYTES_MAX: usize = 256;
 
-/// A running request.
+/// A request's record, as long as it runs.
 pub(crate) struct Record {
     evidence: Arc<Evidence>,
+    /// Taken when the record ends.
+    running: Option<Box<Running>>,
+}
+
+/// What a record knows.
+pub(crate) struct Running {
     pub(crate) client: Arc<ClientState>,
     delivery: Arc<Delivery>,
     pub(crate) id: String,
@@ -74,6 +82,31 @@ pub(crate) struct Record {
     pub(crate) bytes_out: u64,
     pub(crate) status: u16,
     pub(crate) outcome: Option<Outcome>,
+    ended: Ended,
+}
+
+/// What only the end knows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    at: Instant,
+    /// Why we cut the client off, if we did.
+    cut: Option<&'static str>,
+    first_byte_written: Option<Instant>,
+    first_content_written: Option<Instant>,
+}
+
+impl Deref for Record {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        self.running.as_deref().expect("only the drop takes it")
+    }
+}
+
+impl DerefMut for Record {
+    fn deref_mut(&mut self) -> &mut Running {
+        self.running.as_deref_mut().expect("only the drop takes it")
+    }
 }
 
 impl Record {
@@ -82,14 +115,13 @@ impl Record {
         let accepted = clock::now();
         let delivery = client.begin_request();
         evidence.metrics.active.inc();
-        Self {
+        let running = Box::new(Running {
             id: evidence.ids.next(),
-            evidence,
             client,
             delivery,
             tenant: "".into(),
             key: "".into(),
-            path: path.chars().take(PATH_CHARS_MAX).collect(),
+            path: path[..path.floor_char_boundary(PATH_BYTES_MAX)].to_owned(),
             operation: "other",
             model: None,
             model_label: "".into(),
@@ -113,9 +145,13 @@ impl Record {
             bytes_out: 0,
             status: 0,
             outcome: None,
-        }
+            ended: Ended::default(),
+        });
+        Self { evidence, running: Some(running) }
     }
+}
 
+impl Running {
     /// Lets the phases be watched from outside.
     pub(crate) fn watch(&mut self) -> Progress {
         let progress = Progress::new();
@@ -175,12 +211,15 @@ impl Record {
     /// Everything that we add before the first content: from the head to the request being sent,
     /// less the time the caller's body took to come, plus first content read to first content written.
     pub(crate) fn overhead(&self) -> Option<Duration> {
+        self.overhead_until(self.delivery.first_content_written())
+    }
+
+    fn overhead_until(&self, delivered: Option<Instant>) -> Option<Duration> {
         let sent = self.stamps.began(Phase::Provider)?;
         let body = match (self.stamps.began(Phase::NetworkIn), self.stamps.began(Phase::Route)) {
             (Some(from), Some(to)) => to.since(from),
             _ => Duration::ZERO,
         };
-        let delivered = self.delivery.first_content_written();
         let out = delivered.zip(self.first_content).map_or(Duration::ZERO, |(d, f)| d.since(f));
         Some(sent.since(self.accepted).saturating_sub(body) + out)
     }
@@ -191,13 +230,33 @@ impl Record {
         Some(delivered.since(self.accepted))
     }
 
-    fn finish(&mut self) -> Timeline {
-        let now = clock::now();
-        let delivered = self.first_content.and_then(|_| self.delivery.first_content_written());
-        let outcome = match self.outcome.take() {
-            Some(Outcome::Complete) => "complete".to_owned(),
-            Some(Outcome::Failed(code)) => code.to_owned(),
-            None => self.client.cut_reason().unwrap_or("cancelled").to_owned(),
+    /// What is known at the end, before the connection goes on to its next answer.
+    fn end(&mut self) {
+        self.ended = Ended {
+            at: clock::now(),
+            cut: if self.outcome.is_none() { self.client.cut_reason() } else { None },
+            first_byte_written: self.delivery.first_byte_written(),
+            first_content_written: self.first_content.and_then(|_| self.delivery.first_content_written()),
+        };
+    }
+
+    /// What it is counted under.
+    pub(super) fn labels(&self) -> Labels {
+        Labels::of(self)
+    }
+
+    /// The time between consecutive content events.
+    pub(super) const fn itl(&self) -> &Sketch {
+        &self.itl
+    }
+
+    /// The timeline of a request that has ended.
+    pub(super) fn timeline(&self) -> Timeline {
+        let Ended { at: now, cut, first_byte_written, first_content_written: delivered } = self.ended;
+        let outcome = match self.outcome {
+            Some(Outcome::Complete) => "complete",
+            Some(Outcome::Failed(code)) => code,
+            None => cut.unwrap_or("cancelled"),
         };
         let since = |at: Option<Instant>| at.map(|at| ms(at.since(self.accepted)));
         let decode = self.first_content.zip(self.last_content).map(|(f, l)| l.since(f));
@@ -212,12 +271,12 @@ impl Record {
             decode.zip(output_tokens.filter(|n| *n > 1)).map(|(d, n)| d.as_secs_f64() / (n - 1) as f64);
         let q = |per_mille| self.itl.quantile(per_mille).map(ms);
         Timeline {
-            id: std::mem::take(&mut self.id),
+            id: self.id.clone(),
             tenant: self.tenant.clone(),
             key: self.key.clone(),
-            path: std::mem::take(&mut self.path),
+            path: self.path.clone(),
             operation: self.operation,
-            model: self.model.take(),
+            model: self.model.clone(),
             upstream: self.upstream.clone(),
             route: self.route.clone(),
             stream: self.stream,
@@ -235,7 +294,7 @@ impl Record {
                 })
                 .collect(),
             connection_reused: self.stamps.reused,
-            ttfb_ms: since(self.delivery.first_byte_written()),
+            ttfb_ms: since(first_byte_written),
             headers_ms: since(self.stamps.headers),
             ttft_ms: since(delivered),
             ttft_upstream_ms: since(self.first_content),
@@ -246,7 +305,7 @@ impl Record {
             itl_ms: Itl { p50: q(500), p95: q(950), p99: q(990), max: q(1000) },
             stalls: self.stalls,
             tpot_ms: tpot.map(|s| s * 1e3),
-            overhead_ms: self.overhead().map(ms),
+            overhead_ms: self.overhead_until(delivered).map(ms),
             total_ms: ms(now.since(self.accepted)),
             input_tokens: self.usage.input_tokens,
             cache_read_tokens: self.usage.cache_read_tokens,
@@ -260,57 +319,39 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let finished = Finished {
-            labels: Labels::of(self),
-            timeline: Some(self.finish()),
-            evidence: self.evidence.clone(),
-            itl: std::mem::take(&mut self.itl),
-            accepted: self.accepted,
-            first_content: self.first_content,
-        };
+        let Some(mut running) = self.running.take() else { return };
+        running.end();
         self.evidence.metrics.active.dec();
-        if self.first_content.is_some() && self.delivery.first_content_written().is_none() {
-            self.delivery.park(Box::new(finished));
+        let unwritten = running.first_content.is_some() && running.ended.first_content_written.is_none();
+        let delivery = running.delivery.clone();
+        let finished = Finished { evidence: self.evidence.clone(), running: Some(running) };
+        if unwritten {
+            delivery.park(finished);
         }
     }
 }
 
-/// A finished request, about to be filed. One whose whole answer came in a single read is over before
-/// its first content is written, and waits for that; it is filed when it is dropped.
+/// A finished request. One whose whole answer came in a single read is over before its first content is
+/// written, and waits for that; it is laid on the desk when it is dropped.
 pub(crate) struct Finished {
     evidence: Arc<Evidence>,
-    labels: Labels,
-    timeline: Option<Timeline>,
-    itl: Sketch,
-    accepted: Instant,
-    first_content: Option<Instant>,
+    running: Option<Box<Running>>,
 }
 
 impl Finished {
     /// The first content, and all that came with it, was written at `now`.
-    pub(crate) fn on_written(mut self: Box<Self>, now: Instant) {
-        let (accepted, first) = (self.accepted, self.first_content);
-        let Some(timeline) = &mut self.timeline else { return };
-        let since = ms(now.since(accepted));
-        timeline.ttfb_ms.get_or_insert(since);
-        timeline.ttft_ms = Some(since);
-        timeline.total_ms = since;
-        let waited = first.map_or(Duration::ZERO, |first| now.since(first));
-        timeline.overhead_ms = timeline.overhead_ms.map(|overhead| overhead + ms(waited));
-        if let Some(last) = timeline.phases.last_mut() {
-            last.duration_ms = ms(now.since(accepted)) - last.start_ms;
-        }
+    pub(crate) fn on_written(mut self, now: Instant) {
+        let Some(running) = &mut self.running else { return };
+        running.ended.at = now;
+        running.ended.first_content_written = Some(now);
+        running.ended.first_byte_written.get_or_insert(now);
     }
 }
 
 impl Drop for Finished {
     fn drop(&mut self) {
-        let Some(timeline) = self.timeline.take() else { return };
-        self.evidence.metrics.observe(&self.labels, &timeline, &self.itl);
-        timeline.log();
-        // Whoever has no key must not push out the timelines of those who have one.
-        if !timeline.key.is_empty() {
-            self.evidence.timelines.push(timeline);
+        if let Some(running) = self.running.take() {
+            self.evidence.lay_down(running);
         }
     }
 }

@@ -102,14 +102,14 @@ impl Stamps {
 
     /// The phases up to `now` as `Server-Timing` (W3C), in milliseconds.
     pub(crate) fn server_timing(&self, now: Instant) -> String {
-        use std::fmt::Write as _;
         let mut out = String::with_capacity(160);
         for (phase, from, to) in self.phases(now) {
-            let comma = if out.is_empty() { "" } else { ", " };
-            // In whole microseconds: printing a float exactly takes a microsecond itself. Writing to a
-            // String cannot fail.
-            let us = to.since(from).as_micros();
-            let _ = write!(out, "{comma}{};dur={}.{:03}", phase.name(), us / 1000, us % 1000);
+            if !out.is_empty() {
+                out.push_str(", ");
+            }
+            out.push_str(phase.name());
+            out.push_str(";dur=");
+            milliseconds(&mut out, to.since(from).as_micros());
         }
         out
     }
@@ -122,5 +122,30 @@ impl Stamps {
     /// When `phase` began, the last time.
     pub(crate) fn began(&self, phase: Phase) -> Option<Instant> {
         self.spans.iter().rev().find(|(p, _)| *p == phase).map(|(_, at)| *at)
+    }
+}
+
+/// Writes microseconds as milliseconds. The formatter takes a microsecond of its own for a number, and
+/// this stands before every first token.
+fn milliseconds(out: &mut String, us: u128) {
+    let us = u64::try_from(us).unwrap_or(u64::MAX);
+    out.push_str(itoa::Buffer::new().format(us / 1000));
+    out.push('.');
+    out.push_str(&itoa::Buffer::new().format(1000 + us % 1000)[1..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn microseconds_are_written_as_milliseconds() {
+        let written = |us| {
+            let mut out = String::new();
+            milliseconds(&mut out, us);
+            out
+        };
+        assert_eq!([0, 7, 1000, 12_345_678].map(written), ["0.000", "0.007", "1.000", "12345.678"]);
+        assert_eq!(written(u128::MAX), "18446744073709551.615");
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Timeline {
     pub(crate) route: Arc<str>,
     pub(crate) stream: bool,
     pub(crate) status: u16,
-    pub(crate) outcome: String,
+    pub(crate) outcome: &'static str,
     pub(crate) accepted_unix_ms: u64,
     pub(crate) client_addr: Option<IpAddr>,
     pub(crate) phases: Vec<Span>,

@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(crate) struct ClientState {
     is_awaited: AtomicBool,
     stalled: AtomicBool,
     drain: AtomicU8,
+    /// Counts how often a task of this connection was woken; see [`Self::round`].
+    round: AtomicU64,
     waker: Mutex<Option<Waker>>,
     streams: Mutex<Streams>,
 }
@@ -130,6 +132,17 @@ impl ClientState {
     /// Whom [`Self::set_drain`] wakes.
     pub(crate) fn register(&self, waker: &Waker) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+    }
+
+    /// A task of this connection was woken and is about to be polled.
+    pub(crate) fn begin_round(&self) {
+        self.round.store(self.round.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// As long as this is the same, whatever was pending still is, and will wake the task: hyper asks a
+    /// body for more up to three times each time it is woken.
+    pub(crate) fn round(&self) -> u64 {
+        self.round.load(Relaxed)
     }
 
     fn on_written(&self) {

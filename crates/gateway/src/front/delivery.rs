@@ -23,7 +23,7 @@ pub(crate) struct Delivery {
     first_byte_ns: AtomicU64,
     first_content_ns: AtomicU64,
     /// A request that is over, but for the writing of its first content.
-    unwritten: Mutex<Option<Box<Finished>>>,
+    unwritten: Mutex<Option<Finished>>,
 }
 
 impl Delivery {
@@ -47,11 +47,11 @@ impl Delivery {
     }
 
     /// Keeps a finished request until its first content is written, or never will be.
-    pub(crate) fn park(&self, finished: Box<Finished>) {
+    pub(crate) fn park(&self, finished: Finished) {
         *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner) = Some(finished);
     }
 
-    fn unwritten(&self) -> Option<Box<Finished>> {
+    fn unwritten(&self) -> Option<Finished> {
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -97,6 +97,9 @@ impl Endpoint {
 /// Whether a server that resolves `.` and `..` could read `path` as another one. Ours decides by the
 /// path as it stands, an upstream may not, and it would be reached with our key.
 fn has_dot_segment(path: &str) -> bool {
+    if !path.contains(['.', '%']) {
+        return false;
+    }
     path.split(['/', '\\']).any(|segment| {
         let plain = segment.replace("%2e", ".").replace("%2E", ".");
         plain == "." || plain == ".."

@@ -79,6 +79,7 @@ impl Gateway {
     /// # Errors
     /// If a thread or an event loop cannot be had.
     pub fn serve(self, listener: std::net::TcpListener, stop: &Stopping) -> io::Result<()> {
+        self.shared.evidence.start_clerk()?;
         let mut threads = Vec::new();
         for index in 0..self.shared.config.threads.max(1) {
             let (shared, network) = (self.shared.clone(), self.network.clone());
@@ -97,6 +98,7 @@ impl Gateway {
                 Err(_) => return Err(io::Error::other("an event loop panicked")),
             }
         }
+        self.shared.evidence.file();
         Ok(())
     }
 
@@ -373,6 +375,7 @@ impl<C: Graceful> Future for Driven<'_, C> {
     type Output = C::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        self.state.begin_round();
         if self.seen != Some(self.state.drain()) {
             self.state.register(cx.waker());
             self.seen = Some(self.state.drain());

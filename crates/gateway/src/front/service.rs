@@ -91,7 +91,7 @@ fn metrics(worker: &Worker, peer: &Peer, headers: &HeaderMap) -> Response<Body> 
             ApiError::new(ErrorKind::Authentication, "metrics need one of the gateway's keys, or loopback");
         return error_response(Dialect::OpenAiOther, &error, None);
     }
-    let mut response = plain(StatusCode::OK, worker.shared.evidence.metrics.render());
+    let mut response = plain(StatusCode::OK, worker.shared.evidence.render_metrics());
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
@@ -108,7 +108,7 @@ async fn request(
 ) -> Response<Body> {
     let shared = &worker.shared;
     let state = peer.state.clone();
-    let mut record = Box::new(Record::new(shared.evidence.clone(), peer.state, parts.uri.path()));
+    let mut record = Record::new(shared.evidence.clone(), peer.state, parts.uri.path());
     record.client_addr =
         Some(forwarded::client_addr(peer.addr, &parts.headers, &shared.config.trusted_proxies));
     let (key, place) = headers::presented_key(&parts.headers);
@@ -171,7 +171,7 @@ impl Inbound<'_> {
     async fn model(
         &self,
         worker: &Arc<Worker>,
-        mut record: Box<Record>,
+        mut record: Record,
         body: Incoming,
         dialect: Dialect,
     ) -> Answered {
@@ -264,7 +264,7 @@ impl Inbound<'_> {
     }
 
     /// Anything else under `/v1/`: to the upstream that the caller names, or the first of its family.
-    async fn other(&self, worker: &Arc<Worker>, mut record: Box<Record>, body: Incoming) -> Answered {
+    async fn other(&self, worker: &Arc<Worker>, mut record: Record, body: Incoming) -> Answered {
         let config = &worker.shared.config;
         let bytes = match self.body(worker, &mut record, body).await {
             Ok(bytes) => bytes,
@@ -289,7 +289,7 @@ impl Inbound<'_> {
     }
 
     /// Our typed events: the head goes out at once, what happens then is told in the stream.
-    async fn typed(&self, worker: &Arc<Worker>, mut record: Box<Record>, body: Incoming) -> Answered {
+    async fn typed(&self, worker: &Arc<Worker>, mut record: Record, body: Incoming) -> Answered {
         record.operation = "chat";
         let planned = match self.body(worker, &mut record, body).await {
             Ok(bytes) => self.plan_typed(worker, &mut record, &bytes),
@@ -350,7 +350,7 @@ fn with_place(mut error: ApiError) -> ApiError {
 
 /// Holds the head back for the first content, but no longer than it may be: if the upstream has said
 /// nothing by then, the head goes out alone, and what becomes of the request is told in the stream.
-async fn stream(worker: &Arc<Worker>, call: Call, mut record: Box<Record>) -> Answered {
+async fn stream(worker: &Arc<Worker>, call: Call, mut record: Record) -> Answered {
     let (hold, keepalive) = (call.policy.head_commit, call.policy.keepalive);
     let due = clock::to_tokio(record.accepted + hold);
     let (dialect, id, client) = (call.dialect, record.id.clone(), record.client.clone());
@@ -412,8 +412,8 @@ fn answered(opened: Result<Opened, Refusal>) -> Answered {
     Ok(response)
 }
 
-fn timeline(worker: &Worker, record: Box<Record>, id: &str) -> Answered {
-    match worker.shared.evidence.timelines.find(id, &record.tenant) {
+fn timeline(worker: &Worker, record: Record, id: &str) -> Answered {
+    match worker.shared.evidence.timeline(id, &record.tenant) {
         Some(timeline) => Ok(local(record, serde_json::to_vec(&*timeline).unwrap_or_default())),
         None => {
             let message =
@@ -425,7 +425,7 @@ fn timeline(worker: &Worker, record: Box<Record>, id: &str) -> Answered {
 }
 
 /// JSON of our own making.
-fn local(mut record: Box<Record>, body: Vec<u8>) -> Response<Body> {
+fn local(mut record: Record, body: Vec<u8>) -> Response<Body> {
     record.complete();
     record.status = 200;
     let mut response = json(StatusCode::OK, body);

@@ -129,6 +129,7 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.register(cx.waker());
+        self.streams.client.begin_round();
         if self.inner.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }

@@ -34,7 +34,7 @@ pub(super) struct Arrived {
     pub(super) body: Decoded,
     pub(super) clocks: Clocks,
     pub(super) upstream: Arc<str>,
-    pub(super) record: Box<Record>,
+    pub(super) record: Record,
 }
 
 impl Arrived {

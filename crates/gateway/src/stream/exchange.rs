@@ -53,7 +53,7 @@ pub(crate) enum Opened {
     /// Bytes that flow.
     Stream { status: StatusCode, headers: HeaderMap, relay: Box<Relay> },
     /// A whole body.
-    Whole { status: StatusCode, headers: HeaderMap, body: Bytes, record: Box<Record> },
+    Whole { status: StatusCode, headers: HeaderMap, body: Bytes, record: Record },
 }
 
 /// A request that ends here with a true status.
@@ -63,14 +63,14 @@ pub(crate) struct Refusal {
     /// The upstream's own answer, where the caller shall get it as it came.
     pub(crate) answer: Option<(StatusCode, HeaderMap, Bytes)>,
     /// The request's record, to end it with the status.
-    pub(crate) record: Box<Record>,
+    pub(crate) record: Record,
 }
 
 /// Sends the request and waits until there is something to give to the client.
 pub(crate) async fn open(
     worker: &Worker,
     call: Call,
-    mut record: Box<Record>,
+    mut record: Record,
     face: Face,
 ) -> Result<Opened, Refusal> {
     let (name, upstream) = worker.upstream(call.upstream);
@@ -109,7 +109,7 @@ fn limits(call: &Call) -> clocks::Limits {
     clocks::Limits { headers: None, first_content: None, stall: None, idle: None, ..limits }
 }
 
-pub(super) fn refuse(failure: &Failure, upstream: &str, mut record: Box<Record>) -> Refusal {
+pub(super) fn refuse(failure: &Failure, upstream: &str, mut record: Record) -> Refusal {
     record.fail(failures::code(&failure.kind));
     Refusal { error: failures::error(failure, upstream), answer: None, record }
 }
@@ -172,7 +172,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// A refusal of our own, before anything went upstream.
-pub(crate) fn invalid(error: ApiError, mut record: Box<Record>) -> Refusal {
+pub(crate) fn invalid(error: ApiError, mut record: Record) -> Refusal {
     record.fail(refusal_code(error.kind));
     Refusal { error, answer: None, record }
 }

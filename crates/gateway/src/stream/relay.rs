@@ -33,12 +33,10 @@ use crate::upstream::Broken;
 
 /// How long an upstream may take to end a body whose last event has come, for its connection's sake.
 const LINGER: Duration = Duration::from_secs(1);
-/// Sleeping until then is sleeping for good.
-const FOREVER: Duration = Duration::from_secs(3600);
 
 /// A running stream.
 pub(crate) struct Relay {
-    record: Box<Record>,
+    record: Record,
     source: Option<Decoded>,
     tee: Tee,
     clocks: Clocks,
@@ -52,11 +50,13 @@ pub(crate) struct Relay {
     hold_bytes_max: usize,
     /// What came before the break has had its chance to be written.
     may_break: bool,
+    /// The round in which everything was pending; see [`crate::front::client::ClientState::round`].
+    pending_in: Option<u64>,
 }
 
 /// What a relay is made of.
 pub(crate) struct Parts {
-    pub(crate) record: Box<Record>,
+    pub(crate) record: Record,
     pub(crate) source: Decoded,
     pub(crate) tee: Tee,
     pub(crate) clocks: Clocks,
@@ -83,7 +83,7 @@ enum Step {
 impl Relay {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { record, source, tee, clocks, commit, dialect, upstream, hold_bytes_max } = parts;
-        let timer = Timer::new();
+        let timer = Timer::at(due(&clocks, &commit));
         let last_read = record.accepted;
         let ready = VecDeque::new();
         let source = Some(source);
@@ -100,6 +100,7 @@ impl Relay {
             upstream,
             hold_bytes_max,
             may_break: false,
+            pending_in: None,
         }
     }
 
@@ -124,7 +125,7 @@ impl Relay {
                     self.ready.push_back(bytes);
                     if self.record.has_content() || held_bytes > self.hold_bytes_max {
                         self.commit.on_write(clock::now(), self.record.has_content());
-                        self.timer.reset(clock::now());
+                        self.timer.not_later_than(due(&self.clocks, &self.commit));
                     }
                 }
                 Step::Due => self.keepalive(),
@@ -152,7 +153,15 @@ impl Relay {
             if self.source.is_none() {
                 return Poll::Ready(None);
             }
-            match std::task::ready!(self.poll_step(cx)) {
+            let round = self.record.client.round();
+            if self.pending_in == Some(round) {
+                return Poll::Pending;
+            }
+            let Poll::Ready(step) = self.poll_step(cx) else {
+                self.pending_in = Some(round);
+                return Poll::Pending;
+            };
+            match step {
                 Step::Data(bytes) if bytes.is_empty() => {}
                 Step::Data(bytes) => {
                     self.commit.on_write(self.last_read, self.record.has_content());
@@ -185,11 +194,12 @@ impl Relay {
     pub(crate) fn continue_after(&mut self, last_write: Instant) {
         if self.commit.stage() < Stage::Content {
             self.commit.on_write(last_write, false);
+            self.timer.not_later_than(due(&self.clocks, &self.commit));
         }
     }
 
     /// The record, when nothing will be relayed after all.
-    pub(crate) fn into_record(self) -> Box<Record> {
+    pub(crate) fn into_record(self) -> Record {
         self.record
     }
 
@@ -267,8 +277,7 @@ impl Relay {
             if self.commit.is_due(now) {
                 return Poll::Ready(Step::Due);
             }
-            let next = self.clocks.deadline().map_or(now + FOREVER, |(at, _)| at).min(self.commit.deadline());
-            self.timer.reset(next);
+            self.timer.reset(due(&self.clocks, &self.commit));
         }
     }
 
@@ -280,7 +289,7 @@ impl Relay {
         self.clocks.on_bytes(now, content);
         if content && !had_content {
             // Other clocks run from here on, and one of them may be due before the timer is.
-            self.timer.reset(now);
+            self.timer.not_later_than(due(&self.clocks, &self.commit));
         }
         match self.judge(out) {
             // Once a body of known length is written, hyper asks for no more: this was the end.
@@ -429,17 +438,24 @@ impl Relay {
     }
 }
 
-/// A timer that is looked at once per token and fires a few times a minute: registered once, it costs
-/// a glance.
+/// When a clock runs out or the client has to hear something.
+fn due(clocks: &Clocks, commit: &Commit) -> Instant {
+    let written = commit.deadline();
+    clocks.deadline().map_or(written, |(at, _)| at.min(written))
+}
+
+/// A timer that is looked at once per token and fires a few times a minute. It is moved only to an
+/// earlier time: to fire too early costs one look at the stamps, to be moved costs one each time, and
+/// a timer that is due before all others wakes the event loop by a system call.
 struct Timer {
     sleep: Pin<Box<Sleep>>,
+    at: Instant,
     waker: Option<Waker>,
 }
 
 impl Timer {
-    /// Fires at once, to be set.
-    fn new() -> Self {
-        Self { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), waker: None }
+    fn at(at: Instant) -> Self {
+        Self { sleep: Box::pin(tokio::time::sleep_until(clock::to_tokio(at))), at, waker: None }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -454,7 +470,14 @@ impl Timer {
 
     fn reset(&mut self, at: Instant) {
         self.waker = None;
+        self.at = at;
         self.sleep.as_mut().reset(clock::to_tokio(at));
+    }
+
+    fn not_later_than(&mut self, at: Instant) {
+        if at < self.at {
+            self.reset(at);
+        }
     }
 }
 

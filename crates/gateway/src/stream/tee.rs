@@ -115,13 +115,13 @@ impl Tee {
         let mut rendered = Vec::new();
         let mut kept = Kept::default();
         for event in sse::events(&block) {
-            let (mut usage, mut content) = (false, false);
+            let (mut usage, mut more) = (false, false);
             let (seen, face) = (&mut self.seen, &mut self.face);
             self.parser.parse(&event, &mut |said| {
                 look(seen, &said);
                 on_event(&said);
-                content |= said.is_content();
                 usage |= matches!(said, Event::Usage(_));
+                more |= !matches!(said, Event::Usage(_) | Event::Start { .. });
                 // What a stream says of its end is told once the end is sure; see `Relay`.
                 if let Face::Typed(renderer) = face
                     && !matches!(said, Event::End | Event::Error(_))
@@ -130,9 +130,9 @@ impl Tee {
                 }
             });
             let strip = usage
-                && !content
+                && !more
                 && matches!(self.face, Face::Same { strip_usage: true })
-                && openai_chat::is_usage_only_chunk(&event);
+                && openai_chat::has_no_choices(&event);
             if self.seen.malformed {
                 break;
             }

@@ -212,25 +212,14 @@ pub(crate) fn data_error(event: &sse::Event<'_>) -> ApiError {
     crate::error::parse(0, &event.data)
 }
 
-/// Whether this is the extra chunk that `include_usage` brings: usage and no choices. A relay that
-/// asked for it on its own account drops it, and looks at every chunk: hence the cheap test first.
+/// Whether the chunk's list of choices is there and empty. One that says its usage and nothing else, and
+/// has no choices, is the extra chunk that `include_usage` brings.
 #[must_use]
-pub fn is_usage_only_chunk(event: &sse::Event<'_>) -> bool {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Shape {
-        choices: Option<Few<Present>>,
-        usage: Obj<UsageFields>,
-    }
-    // In a JSON string the second quote would be escaped, so this is the key or a whole string.
+pub fn has_no_choices(event: &sse::Event<'_>) -> bool {
+    // In a JSON string the quotes would be escaped: this is a key.
     let key = b"\"choices\"";
     let Some(at) = memchr::memmem::find(&event.data, key) else { return false };
-    let list = event.data[at + key.len()..].trim_ascii_start();
-    let list = list.strip_prefix(b":").unwrap_or(list).trim_ascii_start();
-    let Some(inside) = list.strip_prefix(b"[") else { return false };
-    if !inside.trim_ascii_start().starts_with(b"]") {
-        return false;
-    }
-    let shape: Shape = serde_json::from_slice(&event.data).unwrap_or_default();
-    shape.usage.0.is_some() && shape.choices.is_some_and(|choices| choices.first.is_none())
+    let value = event.data[at + key.len()..].trim_ascii_start().strip_prefix(b":");
+    let inside = value.and_then(|value| value.trim_ascii_start().strip_prefix(b"["));
+    inside.is_some_and(|inside| inside.trim_ascii_start().starts_with(b"]"))
 }
