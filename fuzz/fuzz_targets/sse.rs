@@ -84,7 +84,7 @@ fn parse(stream: &[u8]) {
                 ours.render(&event, &mut out);
             });
         }
-        let _ = dialect.parse_answer(stream);
+        let _ = dialect.facts(stream);
         let _ = dialect.parse_error_body(500, stream);
     }
     let requests =

@@ -18,6 +18,8 @@ use tracing_subscriber::fmt::MakeWriter;
 const PENDING_BYTES_MAX: usize = 4 << 20;
 /// How long the first line of a batch waits for others.
 const BATCH: Duration = Duration::from_millis(10);
+/// As of `nice`: 19 would be the last of all.
+const NICENESS: i32 = 10;
 /// How long the last lines may take when the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -63,6 +65,8 @@ fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
 }
 
 fn write_batches(pending: &Mutex<Pending>, mut out: impl Write) {
+    // Where there are fewer cores than threads, tokens go first; where it is not allowed, nothing is lost.
+    let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut batch = Vec::new();
     loop {
         std::thread::park();

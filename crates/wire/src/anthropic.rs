@@ -12,12 +12,12 @@ mod stream;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::chat::{Answer, StopReason, Usage};
+use crate::chat::{Facts, StopReason, Usage};
 use crate::json::{Few, Num, Obj, Str};
 use crate::{ApiError, ErrorKind};
 
 pub use render::Renderer;
-pub use request::{MAX_TOKENS_DEFAULT, parse_request, render_request};
+pub use request::{parse_request, render_request};
 
 pub(crate) use stream::Parser;
 
@@ -147,13 +147,13 @@ struct WholeBlock<'a> {
     text: Str<'a>,
 }
 
-pub(crate) fn parse_answer(body: &[u8]) -> Answer {
+pub(crate) fn facts(body: &[u8]) -> Facts {
     let whole: Whole<'_> = serde_json::from_slice(body).unwrap_or_default();
     let has_content = |block: &WholeBlock<'_>| match block.kind.0.as_deref() {
         Some("text") => block.text.0.as_deref().is_some_and(|text| !text.is_empty()),
         other => other.is_some(),
     };
-    Answer {
+    Facts {
         has_content: whole.content.iter().any(has_content),
         id: whole.id.filled().map(Into::into),
         model: whole.model.filled().map(Into::into),

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::chat::{Answer, Event};
+use crate::chat::{self, Event, Facts};
 use crate::template::Template;
-use crate::{ApiError, ErrorKind, sse};
+use crate::{ApiError, ErrorKind, Identity, Rendered, StreamRenderer, sse};
 use crate::{anthropic, openai_chat, openai_completions, openai_responses, typed};
 
 /// How a caller or an upstream talks.
@@ -105,15 +105,85 @@ impl Dialect {
         }
     }
 
-    /// Reads a whole (not streamed) answer, as far as it goes.
-    #[must_use]
-    pub fn parse_answer(self, body: &[u8]) -> Answer {
+    /// Reads the body of a caller's request into the one model; `None` where this dialect is only passed
+    /// through.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse_request(self, body: &[u8]) -> Option<Result<chat::Request, ApiError>> {
+        Some(match self {
+            Self::OpenAiChat => openai_chat::parse_request(body),
+            Self::Anthropic => anthropic::parse_request(body),
+            Self::Typed => typed::parse_request(body),
+            Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther => return None,
+        })
+    }
+
+    /// Writes a request for an upstream of this dialect.
+    ///
+    /// # Errors
+    /// What this dialect, or this model, cannot do, where leaving it out would be a lie.
+    pub fn render_request(self, request: &chat::Request) -> Result<Rendered, ApiError> {
         match self {
-            Self::OpenAiChat | Self::OpenAiCompletions => openai_chat::parse_answer(body),
-            Self::OpenAiResponses => openai_responses::parse_answer(body),
-            Self::OpenAiOther => openai_chat::parse_other(body),
-            Self::Anthropic => anthropic::parse_answer(body),
-            Self::Typed => typed::parse_answer(body),
+            Self::Anthropic => Ok(anthropic::render_request(request)),
+            Self::OpenAiChat
+            | Self::OpenAiResponses
+            | Self::OpenAiCompletions
+            | Self::OpenAiOther
+            | Self::Typed => Ok(openai_chat::render_request(request, true)),
+        }
+    }
+
+    /// A renderer of one stream for a caller of this dialect.
+    #[must_use]
+    pub fn renderer(self, identity: &Identity) -> StreamRenderer {
+        let Identity { id, model, created, include_usage } = identity;
+        match self {
+            Self::Anthropic => StreamRenderer::Anthropic(anthropic::Renderer::new(id, model)),
+            Self::Typed => StreamRenderer::Typed(typed::Renderer::new().request_id(id)),
+            Self::OpenAiChat | Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther => {
+                let renderer = openai_chat::Renderer::new(id, model, *created);
+                StreamRenderer::OpenAiChat(renderer.include_usage(*include_usage))
+            }
+        }
+    }
+
+    /// The id of an answer that we render, in this dialect's form, from the id of its request.
+    #[must_use]
+    pub fn answer_id(self, request_id: &str) -> String {
+        let own = request_id.strip_prefix("req_").unwrap_or(request_id);
+        match self {
+            Self::OpenAiChat => format!("chatcmpl-{own}"),
+            Self::OpenAiResponses => format!("resp_{own}"),
+            Self::OpenAiCompletions => format!("cmpl-{own}"),
+            Self::Anthropic => format!("msg_{own}"),
+            Self::OpenAiOther | Self::Typed => request_id.to_owned(),
+        }
+    }
+
+    /// Reads a whole (not streamed) answer of an upstream that speaks this dialect.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse_answer(self, _body: &[u8]) -> Result<chat::Answer, ApiError> {
+        Err(ApiError::new(ErrorKind::Upstream, "this answer cannot be translated"))
+    }
+
+    /// A whole answer for a caller of this dialect.
+    #[must_use]
+    pub fn render_answer(self, _answer: &chat::Answer, _identity: &Identity) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// What is booked of a whole (not streamed) answer, as far as it can be read.
+    #[must_use]
+    pub fn facts(self, body: &[u8]) -> Facts {
+        match self {
+            Self::OpenAiChat | Self::OpenAiCompletions => openai_chat::facts(body),
+            Self::OpenAiResponses => openai_responses::facts(body),
+            Self::OpenAiOther => openai_chat::other_facts(body),
+            Self::Anthropic => anthropic::facts(body),
+            Self::Typed => typed::facts(body),
         }
     }
 

@@ -13,6 +13,7 @@
 
 pub mod anthropic;
 mod calls;
+pub mod capabilities;
 pub mod chat;
 pub mod dialect;
 pub mod error;
@@ -21,9 +22,11 @@ mod json;
 pub mod openai_chat;
 pub mod openai_completions;
 pub mod openai_responses;
+mod render;
 pub mod sse;
 mod template;
 pub mod typed;
 
 pub use dialect::{Dialect, StreamParser};
 pub use error::{ApiError, ErrorKind};
+pub use render::{Identity, Rendered, StreamRenderer};

@@ -11,7 +11,7 @@ mod stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::chat::{Answer, StopReason, Usage};
+use crate::chat::{Facts, StopReason, Usage};
 use crate::json::{Few, Num, Obj, Present, Str};
 use crate::{ApiError, ErrorKind};
 
@@ -154,13 +154,13 @@ impl WholeMessage<'_> {
 }
 
 /// A chat completion or a legacy completion.
-pub(crate) fn parse_answer(body: &[u8]) -> Answer {
+pub(crate) fn facts(body: &[u8]) -> Facts {
     let whole: Whole<'_> = serde_json::from_slice(body).unwrap_or_default();
-    let mut answer = Answer {
+    let mut answer = Facts {
         id: whole.id.filled().map(Into::into),
         model: whole.model.filled().map(Into::into),
         usage: whole.usage.0.map(UsageFields::usage).unwrap_or_default(),
-        ..Answer::default()
+        ..Facts::default()
     };
     for choice in whole.choices {
         answer.has_content |= choice.text.filled().is_some();
@@ -173,9 +173,9 @@ pub(crate) fn parse_answer(body: &[u8]) -> Answer {
 }
 
 /// An answer of another OpenAI endpoint: embeddings, models.
-pub(crate) fn parse_other(body: &[u8]) -> Answer {
+pub(crate) fn other_facts(body: &[u8]) -> Facts {
     let whole: Whole<'_> = serde_json::from_slice(body).unwrap_or_default();
-    Answer {
+    Facts {
         id: whole.id.filled().map(Into::into),
         model: whole.model.filled().map(Into::into),
         usage: whole.usage.0.map(UsageFields::usage).unwrap_or_default(),

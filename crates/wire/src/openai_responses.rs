@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::ApiError;
 use crate::calls::Calls;
-use crate::chat::{Answer, Event, StopReason, Usage};
+use crate::chat::{Event, Facts, StopReason, Usage};
 use crate::dialect::NotJson;
 use crate::json::{Few, Num, Obj, Present, Str, frame};
 use crate::openai_chat::data_error;
@@ -222,9 +222,9 @@ pub(crate) fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     crate::json::value(out, &body);
 }
 
-pub(crate) fn parse_answer(body: &[u8]) -> Answer {
+pub(crate) fn facts(body: &[u8]) -> Facts {
     let response: Response<'_> = serde_json::from_slice(body).unwrap_or_default();
-    Answer {
+    Facts {
         stop: response.stop(),
         has_content: response.output.iter().any(|item| item.is_call() || item.content.first.is_some()),
         id: response.id.filled().map(Into::into),

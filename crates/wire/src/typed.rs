@@ -8,7 +8,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::chat::{Answer, Event, Message, Meta, Part, Request, Role, Status, StopReason, Usage};
+use crate::chat::{Event, Facts, Message, Meta, Part, Request, Role, Status, StopReason, Usage};
 use crate::dialect::NotJson;
 use crate::error::parse_own;
 use crate::fields::{Fields, invalid};
@@ -114,6 +114,7 @@ impl Renderer {
             | Event::ToolArguments { .. }
             | Event::Start { .. }
             | Event::Signature(_)
+            | Event::Redacted(_)
             | Event::Other
             | Event::Malformed => {}
         }
@@ -303,9 +304,9 @@ fn parse_tool<'a>(tool: ToolFields<'a>, sink: &mut dyn FnMut(Event<'a>)) {
 }
 
 /// A whole answer: what `meta` and `done` say, in one object.
-pub(crate) fn parse_answer(body: &[u8]) -> Answer {
+pub(crate) fn facts(body: &[u8]) -> Facts {
     let whole: Frame<'_> = serde_json::from_slice(body).unwrap_or_default();
-    Answer {
+    Facts {
         id: whole.request_id.filled().map(Into::into),
         model: whole.model.filled().map(Into::into),
         usage: whole.usage.0.map(|usage| usage.usage()).unwrap_or_default(),

@@ -88,7 +88,7 @@ proptest! {
             }
             let error = dialect.parse_error_body(status, &bytes);
             prop_assert!(error.message.len() < 5_000);
-            let _ = dialect.parse_answer(&bytes);
+            let _ = dialect.facts(&bytes);
         }
         let requests = [openai_chat::parse_request(&bytes), anthropic::parse_request(&bytes), typed::parse_request(&bytes)];
         for request in requests.into_iter().flatten() {

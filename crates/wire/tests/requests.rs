@@ -67,7 +67,7 @@ fn openai_to_anthropic() {
     let request = parse_openai(&openai_example()).unwrap();
     assert_eq!(request.rest.keys().collect::<Vec<_>>(), ["seed", "user"]);
     assert_eq!(request.max_tokens, Some(100));
-    assert_snapshot!(pretty(&anthropic::render_request(&request)));
+    assert_snapshot!(pretty(&anthropic::render_request(&request).body));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn anthropic_to_openai() {
     assert_eq!(request.rest.keys().collect::<Vec<_>>(), ["top_k", "metadata", "thinking"]);
     let roles: Vec<Role> = request.messages.iter().map(|message| message.role).collect();
     assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::User]);
-    assert_snapshot!(pretty(&openai_chat::render_request(&request, true)));
+    assert_snapshot!(pretty(&openai_chat::render_request(&request, true).body));
 }
 
 #[test]
@@ -84,21 +84,21 @@ fn a_request_survives_its_own_dialect() {
     let mut request = parse_openai(&openai_example()).unwrap();
     request.rest.clear();
     request.system = vec![Part::Text("Be brief.\n\nBe kind.".to_owned())];
-    let again = openai_chat::parse_request(&openai_chat::render_request(&request, true)).unwrap();
+    let again = openai_chat::parse_request(&openai_chat::render_request(&request, true).body).unwrap();
     assert_eq!(again, request);
 
     let mut request = parse_anthropic(&anthropic_example()).unwrap();
     request.rest.clear();
-    let again = anthropic::parse_request(&anthropic::render_request(&request)).unwrap();
+    let again = anthropic::parse_request(&anthropic::render_request(&request).body).unwrap();
     assert_eq!(again, request);
 }
 
 #[test]
 fn what_anthropic_requires_is_filled_in() {
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }, { "role": "assistant", "content": "" }] });
-    let rendered = anthropic::render_request(&parse_openai(&body).unwrap());
+    let rendered = anthropic::render_request(&parse_openai(&body).unwrap()).body;
     let rendered: Value = serde_json::from_slice(&rendered).unwrap();
-    assert_eq!(rendered["max_tokens"], anthropic::MAX_TOKENS_DEFAULT);
+    assert_eq!(rendered["max_tokens"], 4096);
     assert_eq!(rendered["messages"].as_array().unwrap().len(), 1);
 }
 
@@ -113,7 +113,8 @@ fn the_name_of_the_token_bound_follows_the_model() {
         ("olmo", "max_tokens"),
     ] {
         let request = Request { model: model.to_owned(), max_tokens: Some(5), ..Request::default() };
-        let rendered: Value = serde_json::from_slice(&openai_chat::render_request(&request, true)).unwrap();
+        let rendered: Value =
+            serde_json::from_slice(&openai_chat::render_request(&request, true).body).unwrap();
         assert_eq!(rendered[field], 5, "{model}");
     }
 }
@@ -259,8 +260,7 @@ fn whole_answers() {
         (Dialect::Anthropic, json!({ "content": [], "stop_reason": "max_tokens" })),
         (Dialect::Typed, json!("junk")),
     ];
-    let lines = answers.map(|(dialect, body)| {
-        format!("{dialect:?} {:?}\n", dialect.parse_answer(body.to_string().as_bytes()))
-    });
+    let lines = answers
+        .map(|(dialect, body)| format!("{dialect:?} {:?}\n", dialect.facts(body.to_string().as_bytes())));
     assert_snapshot!(lines.concat());
 }

@@ -308,6 +308,8 @@ pub struct Policy {
     pub stall_threshold: Duration,
     /// Ask OpenAI-style upstreams for usage, and remove the extra chunk unless the caller asked too.
     pub inject_usage: bool,
+    /// Refuse a request of which something would be dropped on its way into another dialect.
+    pub strict: bool,
 }
 
 impl Default for Policy {
@@ -320,6 +322,7 @@ impl Default for Policy {
             keepalive: Duration::from_secs(15),
             stall_threshold: Duration::from_secs(1),
             inject_usage: true,
+            strict: false,
         }
     }
 }

@@ -68,6 +68,9 @@ fn stream(section: &mut Section<'_>, policy: &mut Policy) {
     if let Some(inject) = section.flag("inject_usage") {
         policy.inject_usage = inject.value;
     }
+    if let Some(strict) = section.flag("strict") {
+        policy.strict = strict.value;
+    }
 }
 
 /// Reports a written time that must be shorter than a clock and is not.

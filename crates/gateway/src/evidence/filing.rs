@@ -17,6 +17,8 @@ use super::record::Running;
 
 /// How long the first request on the desk waits for others.
 const BATCH: Duration = Duration::from_millis(10);
+/// As of `nice`: 19 would be the last of all.
+const CLERK_NICENESS: i32 = 10;
 /// Most requests on the desk.
 const DESK_MAX: usize = 1024;
 
@@ -86,10 +88,18 @@ impl Drop for Evidence {
 }
 
 fn clerk(evidence: &Weak<Evidence>) {
+    step_back();
     loop {
         std::thread::park();
         std::thread::sleep(BATCH);
         let Some(evidence) = evidence.upgrade() else { return };
         evidence.file();
     }
+}
+
+/// Lets the event loops go first where there are fewer cores than threads. On Linux the priority is the
+/// calling thread's own.
+fn step_back() {
+    // Where that is not allowed, the clerk is as good as the others.
+    let _ = rustix::process::setpriority_process(None, CLERK_NICENESS);
 }

@@ -14,6 +14,8 @@ use crate::config::{Auth, Provider, UpstreamConfig};
 pub(crate) const OUR_KEY: HeaderName = HeaderName::from_static("x-firsttoken-key");
 /// Our id of the request, in every response.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-firsttoken-request-id");
+/// Names what the upstream could not be told, since it speaks another dialect.
+const DROPPED: HeaderName = HeaderName::from_static("x-firsttoken-dropped");
 /// Names the upstream where no model does.
 pub(crate) const UPSTREAM: HeaderName = HeaderName::from_static("x-firsttoken-upstream");
 const DEADLINE: HeaderName = HeaderName::from_static("x-firsttoken-deadline-ms");
@@ -198,6 +200,43 @@ pub(crate) fn identify(headers: &mut HeaderMap, request_id: &str, server_timing:
     }
     if let Ok(timing) = HeaderValue::from_str(server_timing) {
         headers.append(SERVER_TIMING, timing);
+    }
+}
+
+/// The names of what was dropped, as a header value; none where there are none.
+pub(crate) fn list(names: &[String]) -> Option<HeaderValue> {
+    let plain = |name: &&String| name.bytes().all(|b| b.is_ascii_graphic());
+    let names: Vec<&str> = names.iter().filter(plain).map(String::as_str).collect();
+    HeaderValue::try_from(names.join(", ")).ok().filter(|value| !value.is_empty())
+}
+
+/// Tells the caller what its upstream could not be told.
+pub(crate) fn name_dropped(headers: &mut HeaderMap, names: Option<HeaderValue>) {
+    if let Some(names) = names {
+        headers.insert(DROPPED, names);
+    }
+}
+
+/// Makes the headers of a request fit an upstream that speaks another dialect than its caller: what
+/// belongs to the caller's dialect alone stays here, and a key of the caller's stands where that
+/// `provider` looks for it.
+pub(crate) fn translate(up: &mut Vec<(HeaderName, HeaderValue)>, provider: Provider) {
+    let foreign: &str = match provider {
+        Provider::OpenAi => "anthropic-",
+        Provider::Anthropic => "openai-",
+    };
+    up.retain(|(name, _)| {
+        let s = name.as_str();
+        let about_body = *name == header::CONTENT_TYPE || *name == header::ACCEPT;
+        !(about_body || s.starts_with(foreign) || s.starts_with("x-stainless-"))
+    });
+    up.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    for (name, value) in up {
+        let Some(key) = key_of(name).and_then(|_| value.to_str().ok()) else { continue };
+        let key = key.get(..7).filter(|s| s.eq_ignore_ascii_case("bearer ")).map_or(key, |_| key[7..].trim());
+        if let Some((place, key)) = credential(provider, key) {
+            (*name, *value) = (place, key);
+        }
     }
 }
 

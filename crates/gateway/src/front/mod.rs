@@ -2,7 +2,8 @@
 //!
 //! [`server`]: sockets, threads, shutdown; [`client`]: one accepted connection;
 //! [`delivery`]: when an answer went out; [`streams`]: each stream of HTTP/2. [`service`]: the order
-//! in which a request is judged, by [`endpoint`], [`inbound`], [`headers`], [`forwarded`], [`models`] and [`cors`].
+//! in which a request is judged, by [`endpoint`], [`inbound`], [`headers`], [`forwarded`], [`models`] and
+//! [`cors`]; [`plan`]: what is then sent, and in which dialect.
 //! [`body`]: what is written back.
 //!
 //! Invariant: nothing leaves for an upstream before every check has passed.
@@ -16,6 +17,7 @@ mod forwarded;
 pub(crate) mod headers;
 mod inbound;
 mod models;
+mod plan;
 pub mod server;
 mod service;
 pub(crate) mod streams;

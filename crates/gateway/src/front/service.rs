@@ -9,26 +9,25 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use firsttoken_wire::{ApiError, Dialect, ErrorKind, anthropic, chat, openai_chat, typed};
+use firsttoken_wire::{ApiError, Dialect, ErrorKind};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request};
 use hyper::body::Incoming;
 
 use crate::clock;
-use crate::config::{Auth, Provider};
+use crate::config::Provider;
 use crate::evidence::{Phase, Record};
 use crate::front::body::{Body, EarlyBody, Opening, Telling, Voice};
 use crate::front::client::{ClientState, Drain};
 use crate::front::cors;
 use crate::front::endpoint::{self, Endpoint};
 use crate::front::forwarded;
-use crate::front::headers::{self, KeyPlace};
-use crate::front::inbound::{self, Fields};
+use crate::front::headers;
+use crate::front::inbound;
 use crate::front::models;
+use crate::front::plan::Inbound;
 use crate::gateway::Worker;
 use crate::stream::exchange::{self, Call, Opened, Refusal};
 use crate::stream::failures;
-use crate::stream::tee::Face;
-use crate::upstream::Request;
 
 /// Who is at the other end of the connection.
 #[derive(Clone)]
@@ -155,15 +154,6 @@ async fn until_drained<T>(state: Arc<ClientState>, future: impl Future<Output = 
     .await
 }
 
-/// A request as it came in, key checked.
-struct Inbound<'a> {
-    parts: &'a request::Parts,
-    place: KeyPlace,
-    dialect: Dialect,
-    /// When the caller wants it ended, counted from its acceptance.
-    deadline: Option<Duration>,
-}
-
 type Answered = Result<Response<Body>, Box<Refusal>>;
 
 impl Inbound<'_> {
@@ -181,7 +171,7 @@ impl Inbound<'_> {
         };
         match self.plan(worker, &mut record, &bytes, dialect) {
             Ok(call) if call.stream => stream(worker, call, record).await,
-            Ok(call) => answered(Box::pin(exchange::open(worker, call, record, Face::Opaque)).await),
+            Ok(call) => answered(Box::pin(exchange::open(worker, call, record)).await),
             Err(error) => Err(Box::new(exchange::invalid(error, record))),
         }
     }
@@ -199,70 +189,6 @@ impl Inbound<'_> {
         bytes
     }
 
-    fn plan(
-        &self,
-        worker: &Worker,
-        record: &mut Record,
-        body: &Bytes,
-        dialect: Dialect,
-    ) -> Result<Call, ApiError> {
-        let config = &worker.shared.config;
-        let fields = Fields::find(body, dialect)?;
-        let family = if dialect == Dialect::Anthropic { Provider::Anthropic } else { Provider::OpenAi };
-        let target = config
-            .resolve(&fields.model, Some(family))
-            .ok_or_else(|| models::unknown(config, &fields.model))?;
-        let upstream = &config.upstreams[target.upstream];
-        record.model_label = target.rule.into();
-        if upstream.provider != family {
-            return Err(models::other_family(&fields.model, upstream.provider));
-        }
-        let mut call = self.call(worker, record, target.upstream, Some(&fields.model));
-        let wants_usage = call.policy.inject_usage && fields.stream && dialect == Dialect::OpenAiChat;
-        call.request.body = fields.splice(body, Some(&target.model), wants_usage);
-        call.strip_usage = wants_usage && !fields.asks_usage();
-        call.stream = fields.stream;
-        call.answers = Some(dialect);
-        record.stream = fields.stream;
-        record.model = Some(fields.model);
-        Ok(call)
-    }
-
-    /// What is sent to `upstream` at the caller's own path, with no body yet.
-    fn call(&self, worker: &Worker, record: &mut Record, upstream: usize, model: Option<&str>) -> Call {
-        let config = &worker.shared.config;
-        let target = &config.upstreams[upstream];
-        let (policy, route) = config.policy(model, self.parts.uri.path());
-        record.route = route.into();
-        record.upstream = Some(worker.upstream(upstream).0.clone());
-        record.provider = target.provider.name();
-        record.stall_threshold = policy.stall_threshold;
-        let mut policy = policy.clone();
-        policy.clocks.total = match (policy.clocks.total, self.deadline) {
-            (Some(total), Some(deadline)) => Some(total.min(deadline)),
-            (total, deadline) => total.or(deadline),
-        };
-        let path_and_query = self.parts.uri.path_and_query().map_or("/", |p| p.as_str());
-        let headers =
-            headers::upward(&self.parts.headers, target, self.place, !config.keys.is_empty(), &record.id);
-        Call {
-            upstream,
-            request: Request {
-                method: self.parts.method.clone(),
-                path: format!("{}{path_and_query}", target.path_prefix()),
-                authority: target.base_url.authority().map_or_else(String::new, |a| a.as_str().to_owned()),
-                headers,
-                body: Bytes::new(),
-            },
-            dialect: self.dialect,
-            answers: None,
-            stream: false,
-            strip_usage: false,
-            caller_auth: matches!(target.auth, Auth::Caller),
-            policy,
-        }
-    }
-
     /// Anything else under `/v1/`: to the upstream that the caller names, or the first of its family.
     async fn other(&self, worker: &Arc<Worker>, mut record: Record, body: Incoming) -> Answered {
         let config = &worker.shared.config;
@@ -278,14 +204,8 @@ impl Inbound<'_> {
             let error = models::no_owner(self.parts.uri.path(), named);
             return Err(Box::new(exchange::invalid(error, record)));
         };
-        let mut call = self.call(worker, &mut record, upstream, None);
-        call.request.body = bytes;
-        if let Some(kind) = self.parts.headers.get(header::CONTENT_TYPE)
-            && !call.request.headers.iter().any(|(n, _)| n == header::CONTENT_TYPE)
-        {
-            call.request.headers.push((header::CONTENT_TYPE, kind.clone()));
-        }
-        answered(Box::pin(exchange::open(worker, call, record, Face::Opaque)).await)
+        let call = self.passed(worker, &mut record, upstream, bytes);
+        answered(Box::pin(exchange::open(worker, call, record)).await)
     }
 
     /// Our typed events: the head goes out at once, what happens then is told in the stream.
@@ -300,52 +220,14 @@ impl Inbound<'_> {
             Err(error) => return Err(Box::new(exchange::invalid(error, record))),
         };
         let (keepalive, accepted, id) = (call.policy.keepalive, record.accepted, record.id.clone());
-        let (progress, client) = (record.watch(), record.client.clone());
+        let (progress, client, dropped) = (record.watch(), record.client.clone(), call.dropped());
         record.status = 200;
         let timing = record.server_timing(clock::now());
         let worker = worker.clone();
-        let opening =
-            Box::pin(async move { exchange::open(&worker, call, record, Face::Typed(Box::default())).await });
+        let opening = Box::pin(async move { exchange::open(&worker, call, record).await });
         let voice = Voice::Typed(Box::new(Telling::new(progress, accepted, &id)));
-        Ok(early(EarlyBody::new(opening, voice, client, keepalive, keepalive), &id, &timing))
+        Ok(early(EarlyBody::new(opening, voice, client, keepalive, keepalive), &id, &timing, dropped))
     }
-
-    fn plan_typed(&self, worker: &Worker, record: &mut Record, body: &[u8]) -> Result<Call, ApiError> {
-        let config = &worker.shared.config;
-        inbound::text(body)?;
-        let mut request = typed::parse_request(body).map_err(with_place)?;
-        if !request.stream {
-            let message =
-                "/v1/chat always streams; leave stream out, or use /v1/chat/completions or /v1/messages";
-            return Err(ApiError::new(ErrorKind::InvalidRequest, message).at("stream"));
-        }
-        if request.model.is_empty() {
-            models::default(config)?.clone_into(&mut request.model);
-        }
-        let asked = std::mem::take(&mut request.model);
-        let target = config.resolve(&asked, None).ok_or_else(|| models::unknown(config, &asked))?;
-        record.model_label = target.rule.into();
-        request.model = target.model.into_owned();
-        let provider = config.upstreams[target.upstream].provider;
-        let mut call = self.call(worker, record, target.upstream, Some(&asked));
-        call.request.path = chat_path(config.upstreams[target.upstream].path_prefix(), provider);
-        call.request.body = render(&request, provider);
-        call.request.headers.retain(|(name, _)| name != header::CONTENT_TYPE && name != header::ACCEPT);
-        call.request.headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
-        call.stream = true;
-        call.answers = Some(provider.chat_dialect());
-        record.stream = true;
-        record.model = Some(asked);
-        Ok(call)
-    }
-}
-
-/// Says in the message, too, which field is wrong.
-fn with_place(mut error: ApiError) -> ApiError {
-    if let Some(field) = error.param.as_ref().filter(|field| !error.message.contains(*field)) {
-        error.message = format!("{field}: {}", error.message);
-    }
-    error
 }
 
 /// Holds the head back for the first content, but no longer than it may be: if the upstream has said
@@ -355,10 +237,10 @@ async fn stream(worker: &Arc<Worker>, call: Call, mut record: Record) -> Answere
     let due = clock::to_tokio(record.accepted + hold);
     let (dialect, id, client) = (call.dialect, record.id.clone(), record.client.clone());
     let (stamps, opened_at) = (record.stamps.clone(), clock::now());
+    let dropped = call.dropped();
     record.status = 200;
     let worker = worker.clone();
-    let mut opening: Opening =
-        Box::pin(async move { exchange::open(&worker, call, record, Face::Opaque).await });
+    let mut opening: Opening = Box::pin(async move { exchange::open(&worker, call, record).await });
     if let Ok(opened) = tokio::time::timeout_at(due, &mut opening).await {
         return answered(opened);
     }
@@ -366,29 +248,16 @@ async fn stream(worker: &Arc<Worker>, call: Call, mut record: Record) -> Answere
     let first = if hold.is_zero() { keepalive } else { Duration::ZERO };
     let voice = Voice::Dialect(dialect, id.clone());
     let body = EarlyBody::new(opening, voice, client, first, keepalive);
-    Ok(early(body, &id, &stamps.server_timing(opened_at)))
+    Ok(early(body, &id, &stamps.server_timing(opened_at), dropped))
 }
 
 /// A head that goes out before the upstream has said anything.
-fn early(body: EarlyBody, id: &str, timing: &str) -> Response<Body> {
+fn early(body: EarlyBody, id: &str, timing: &str, dropped: Option<HeaderValue>) -> Response<Body> {
     let mut response = Response::new(Body::early(body));
     headers::event_stream(response.headers_mut());
+    headers::name_dropped(response.headers_mut(), dropped);
     headers::identify(response.headers_mut(), id, timing);
     response
-}
-
-fn chat_path(prefix: &str, provider: Provider) -> String {
-    match provider {
-        Provider::OpenAi => format!("{prefix}/v1/chat/completions"),
-        Provider::Anthropic => format!("{prefix}/v1/messages"),
-    }
-}
-
-fn render(request: &chat::Request, provider: Provider) -> Bytes {
-    match provider {
-        Provider::OpenAi => openai_chat::render_request(request, true).into(),
-        Provider::Anthropic => anthropic::render_request(request).into(),
-    }
 }
 
 fn answered(opened: Result<Opened, Refusal>) -> Answered {

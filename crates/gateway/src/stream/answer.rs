@@ -11,7 +11,7 @@ use firsttoken_logic::clocks::{self, Clocks};
 use firsttoken_logic::commit::Commit;
 use firsttoken_logic::failure::{Failure, Kind, Reached};
 use firsttoken_wire::Dialect;
-use firsttoken_wire::chat::Answer;
+use firsttoken_wire::chat::Facts;
 use http::header;
 use serde::de::IgnoredAny;
 
@@ -39,14 +39,16 @@ pub(super) struct Arrived {
 
 impl Arrived {
     /// What the client can be given of a good answer.
-    pub(super) async fn open(self, call: Call, face: Face, limits: &Limits) -> Result<Opened, Refusal> {
+    pub(super) async fn open(self, call: Call, limits: &Limits) -> Result<Opened, Refusal> {
         let announced = self.head.headers.get(header::CONTENT_LENGTH);
         let length: Option<usize> = announced.and_then(|v| v.to_str().ok()?.parse().ok());
         let small = length.is_none_or(|n| n <= limits.answer_bytes_max);
         match call.answers {
-            Some(dialect) if !call.stream && small => self.whole(dialect, limits.answer_bytes_max).await,
+            Some(dialect) if !call.stream && (small || call.translation.is_some()) => {
+                self.whole(dialect, &call, limits.answer_bytes_max).await
+            }
             Some(_) if call.stream && !self.is(EVENT_STREAM) => Err(self.not_a_stream(&call).await),
-            _ => self.stream(call, face, limits).await,
+            _ => self.stream(call, limits).await,
         }
     }
 
@@ -59,7 +61,7 @@ impl Arrived {
     }
 
     /// Collects an answer that is not streamed, so that a broken one is still a true status.
-    async fn whole(mut self, dialect: Dialect, bytes_max: usize) -> Result<Opened, Refusal> {
+    async fn whole(mut self, dialect: Dialect, call: &Call, bytes_max: usize) -> Result<Opened, Refusal> {
         let collecting = collect(&mut self.body, bytes_max);
         let collected = match self.clocks.deadline() {
             None => collecting.await,
@@ -81,17 +83,27 @@ impl Arrived {
                 format!("{upstream} answered with {what} instead of JSON. Check base_url of this upstream.");
             return Err(self.refuse(Kind::Protocol, detail));
         }
-        let answer = dialect.parse_answer(&body);
+        let answer = dialect.facts(&body);
         // Read twice only where the first reading found nothing, as in half an answer.
-        if answer == Answer::default() && serde_json::from_slice::<IgnoredAny>(&body).is_err() {
+        if answer == Facts::default() && serde_json::from_slice::<IgnoredAny>(&body).is_err() {
             let upstream = &self.upstream;
             let detail =
                 format!("{upstream} answered with something that is not JSON: it may have broken off");
             return Err(self.refuse(Kind::Protocol, detail));
         }
-        let Self { head, mut record, .. } = self;
-        record.usage.update(answer.usage);
-        Ok(Opened::Whole { status: head.status, headers: headers::downward(&head.headers), body, record })
+        self.record.usage.update(answer.usage);
+        let mut headers = headers::downward(&self.head.headers);
+        let body = match &call.translation {
+            None => body,
+            Some(translation) => {
+                headers::name_dropped(&mut headers, translation.dropped.clone());
+                match dialect.parse_answer(&body) {
+                    Ok(answer) => call.dialect.render_answer(&answer, &translation.identity).into(),
+                    Err(error) => return Err(self.refuse(Kind::Protocol, error.message)),
+                }
+            }
+        };
+        Ok(Opened::Whole { status: self.head.status, headers, body, record: self.record })
     }
 
     /// A stream was asked for and something else came: says what, in the upstream's own words where it
@@ -114,12 +126,11 @@ impl Arrived {
     }
 
     /// Bytes that flow: watched where we know how to read them, raw otherwise.
-    async fn stream(mut self, call: Call, face: Face, limits: &Limits) -> Result<Opened, Refusal> {
+    async fn stream(mut self, call: Call, limits: &Limits) -> Result<Opened, Refusal> {
         let policy = &call.policy;
-        let (face, answers, hold) = match (call.answers.filter(|_| self.is(EVENT_STREAM)), face) {
-            (Some(answers), Face::Typed(renderer)) => (Face::Typed(renderer), answers, Duration::ZERO),
-            (Some(answers), _) => (Face::Same { strip_usage: call.strip_usage }, answers, policy.head_commit),
-            (None, _) => (Face::Opaque, Dialect::OpenAiOther, Duration::ZERO),
+        let (face, answers, hold) = match call.answers.filter(|_| self.is(EVENT_STREAM)) {
+            Some(answers) => (face(&call), answers, policy.head_commit),
+            None => (Face::Opaque, Dialect::OpenAiOther, Duration::ZERO),
         };
         let opaque = matches!(face, Face::Opaque);
         if opaque {
@@ -131,6 +142,7 @@ impl Arrived {
         let mut headers = headers::downward(&self.head.headers);
         if !opaque {
             headers::event_stream(&mut headers);
+            headers::name_dropped(&mut headers, call.dropped());
         } else if let Some(length) = self.head.headers.get(header::CONTENT_LENGTH)
             && !self.body.is_coded()
         {
@@ -151,6 +163,14 @@ impl Arrived {
             Ok(()) => Ok(Opened::Stream { status: self.head.status, headers, relay }),
             Err(error) => Err(Refusal { error, answer: None, record: relay.into_record() }),
         }
+    }
+}
+
+/// How an answer that can be read reaches the caller.
+fn face(call: &Call) -> Face {
+    match &call.translation {
+        Some(translation) => Face::Rendered(Box::new(call.dialect.renderer(&translation.identity))),
+        None => Face::Same { strip_usage: call.strip_usage },
     }
 }
 

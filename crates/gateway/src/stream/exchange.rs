@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use firsttoken_logic::clocks::{self, Clocks};
 use firsttoken_logic::failure::{Failure, Kind, Reached};
-use firsttoken_wire::{ApiError, Dialect, ErrorKind};
-use http::{HeaderMap, StatusCode, header};
+use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::config::Policy;
 use crate::evidence::Record;
@@ -20,7 +20,6 @@ use crate::stream::answer::Arrived;
 use crate::stream::failures;
 use crate::stream::inflate::Decoded;
 use crate::stream::relay::Relay;
-use crate::stream::tee::Face;
 use crate::upstream::{Answer, Attempt, Request};
 
 /// Longest error body of an upstream that is read.
@@ -42,10 +41,27 @@ pub(crate) struct Call {
     pub(crate) stream: bool,
     /// Whether the usage chunk was our wish alone.
     pub(crate) strip_usage: bool,
+    /// How the answer becomes one in the caller's dialect, where the upstream speaks another.
+    pub(crate) translation: Option<Box<Translation>>,
     /// Whether the caller's own key went upstream: then its refusal is the caller's.
     pub(crate) caller_auth: bool,
     /// What the route says.
     pub(crate) policy: Policy,
+}
+
+/// An answer that is rendered anew.
+pub(crate) struct Translation {
+    /// Whose answer it is.
+    pub(crate) identity: Identity,
+    /// Names of what the upstream could not be told.
+    pub(crate) dropped: Option<HeaderValue>,
+}
+
+impl Call {
+    /// What the caller is to be told was dropped.
+    pub(crate) fn dropped(&self) -> Option<HeaderValue> {
+        self.translation.as_ref()?.dropped.clone()
+    }
 }
 
 /// An answer that the client can be given.
@@ -67,12 +83,7 @@ pub(crate) struct Refusal {
 }
 
 /// Sends the request and waits until there is something to give to the client.
-pub(crate) async fn open(
-    worker: &Worker,
-    call: Call,
-    mut record: Record,
-    face: Face,
-) -> Result<Opened, Refusal> {
+pub(crate) async fn open(worker: &Worker, call: Call, mut record: Record) -> Result<Opened, Refusal> {
     let (name, upstream) = worker.upstream(call.upstream);
     let name = name.clone();
     let mut attempt = Attempt {
@@ -94,7 +105,7 @@ pub(crate) async fn open(
     };
     let arrived = Arrived { head, body, clocks: attempt.clocks, upstream: name, record };
     if arrived.head.status.is_success() {
-        arrived.open(call, face, &worker.shared.config.limits).await
+        arrived.open(call, &worker.shared.config.limits).await
     } else {
         Err(refused(&call, arrived).await)
     }

@@ -20,7 +20,7 @@ use firsttoken_logic::commit::{Commit, Stage};
 use firsttoken_logic::failure::{Failure, Kind, Reached};
 use firsttoken_logic::time::Instant;
 use firsttoken_wire::chat::{Event, Meta};
-use firsttoken_wire::{ApiError, Dialect, ErrorKind, typed};
+use firsttoken_wire::{ApiError, Dialect, ErrorKind, StreamRenderer, typed};
 use tokio::time::Sleep;
 
 use crate::clock;
@@ -187,7 +187,7 @@ impl Relay {
 
     /// Goes on with a renderer that has spoken already.
     pub(crate) fn continue_with(&mut self, renderer: typed::Renderer) {
-        self.tee.face = Face::Typed(Box::new(renderer));
+        self.tee.face = Face::Rendered(Box::new(StreamRenderer::Typed(renderer)));
     }
 
     /// Goes on where something was written to the client already, at `last_write`.
@@ -238,7 +238,7 @@ impl Relay {
         match self.tee.face {
             Face::Opaque => true,
             Face::Same { .. } => self.tee.seen.overlong,
-            Face::Typed(_) => false,
+            Face::Rendered(_) => false,
         }
     }
 
@@ -367,9 +367,9 @@ impl Relay {
         Step::Data(out)
     }
 
-    /// The bytes of a good end: as they came, or in typed events `meta` and `done`.
+    /// The bytes of a good end: as they came, or what the caller's dialect says of it.
     fn closing(&mut self, out: Bytes) -> Bytes {
-        let Face::Typed(renderer) = &mut self.tee.face else { return out };
+        let Face::Rendered(renderer) = &mut self.tee.face else { return out };
         let mut bytes = out.to_vec();
         let record = &self.record;
         let ms = |d: Duration| (d.as_secs_f64() * 1e6).round() / 1e3;
@@ -428,7 +428,7 @@ impl Relay {
             // Behind half an event it would not be one.
             Face::Same { .. } if self.tee.seen.overlong => Bytes::new(),
             Face::Same { .. } => self.dialect.error_event(error, Some(&self.record.id)).into(),
-            Face::Typed(renderer) => {
+            Face::Rendered(renderer) => {
                 let mut bytes = Vec::new();
                 renderer.render(&Event::Error(error.clone()), &mut bytes);
                 bytes.into()

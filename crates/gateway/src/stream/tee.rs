@@ -9,7 +9,7 @@
 use bytes::{Bytes, BytesMut};
 use firsttoken_wire::chat::{Event, StopReason};
 use firsttoken_wire::sse::{self, Split, Splitter};
-use firsttoken_wire::{ApiError, Dialect, StreamParser, openai_chat, typed};
+use firsttoken_wire::{ApiError, Dialect, StreamParser, StreamRenderer, openai_chat};
 
 /// How the stream reaches the caller.
 pub(crate) enum Face {
@@ -18,8 +18,8 @@ pub(crate) enum Face {
         /// Remove the chunk that only carries usage.
         strip_usage: bool,
     },
-    /// As our typed events.
-    Typed(Box<typed::Renderer>),
+    /// Rendered anew, in another dialect.
+    Rendered(Box<StreamRenderer>),
     /// As it came, and nobody looks at it: the endpoint has no stream model.
     Opaque,
 }
@@ -104,7 +104,7 @@ impl Tee {
 
     fn overlong(&mut self, raw: Bytes) -> Bytes {
         self.seen.overlong = true;
-        if matches!(self.face, Face::Typed(_)) {
+        if matches!(self.face, Face::Rendered(_)) {
             self.seen.malformed = true;
             return Bytes::new();
         }
@@ -123,7 +123,7 @@ impl Tee {
                 usage |= matches!(said, Event::Usage(_));
                 more |= !matches!(said, Event::Usage(_) | Event::Start { .. });
                 // What a stream says of its end is told once the end is sure; see `Relay`.
-                if let Face::Typed(renderer) = face
+                if let Face::Rendered(renderer) = face
                     && !matches!(said, Event::End | Event::Error(_))
                 {
                     renderer.render(&said, &mut rendered);
@@ -142,7 +142,7 @@ impl Tee {
             }
         }
         match self.face {
-            Face::Typed(_) => rendered.into(),
+            Face::Rendered(_) => rendered.into(),
             Face::Same { .. } | Face::Opaque => kept.of(block),
         }
     }

@@ -83,7 +83,7 @@ async fn each_dialect_answers_at_once_too() -> Result<(), Failure> {
         assert_eq!(answer.headers["content-length"], answer.bytes().len().to_string().as_str());
         // The first token after 100 ms and eleven more every 10 ms.
         assert_eq!(answer.head, Duration::from_millis(210), "{path}");
-        let read = dialect(path).parse_answer(&answer.bytes());
+        let read = dialect(path).facts(&answer.bytes());
         assert_eq!((read.stop, read.usage.output_tokens), (Some(StopReason::Stop), Some(12)), "{path}");
         assert!(read.has_content, "{path}");
         assert!(answer.text().contains("This is a simulated answer to"), "{path}");
@@ -120,7 +120,7 @@ async fn thinking_and_parallel_tools_are_streamed() -> Result<(), Failure> {
 
         request["stream"] = json!(false);
         let at_once = whole(path, "tools=2 reasoning=5", &request).await?;
-        let read = dialect(path).parse_answer(&at_once.bytes());
+        let read = dialect(path).facts(&at_once.bytes());
         assert_eq!(read.stop, Some(StopReason::Tool), "{path}");
     }
     Ok(())

@@ -95,6 +95,7 @@ impl Renderer {
             | Event::Text(_)
             | Event::Reasoning(_)
             | Event::Signature(_)
+            | Event::Redacted(_)
             | Event::ToolArguments { .. }
             | Event::Status(_)
             | Event::Meta(_)

@@ -2,12 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::ApiError;
+use crate::capabilities::Capabilities;
 use crate::chat::{Message, Part, Request, Role, Tool, ToolChoice};
 use crate::fields::{Fields, invalid, unsupported};
-
-/// The bound of generated tokens that a request gets which names none: this dialect requires one.
-pub const MAX_TOKENS_DEFAULT: u64 = 4096;
+use crate::{ApiError, Rendered};
 
 /// Reads the body of a request. What this model has no place for stays in `rest`. Reasoning blocks of
 /// earlier turns are left out: their signatures mean nothing to another provider.
@@ -102,8 +100,7 @@ fn parse_block(block: Value, path: &str) -> Result<Option<Part>, ApiError> {
                 texts(content, &format!("{path}.content"), &mut said)?;
             }
             let is_error = block.bool("is_error").map_err(|error| error.under(path))?.unwrap_or(false);
-            let content: Vec<&str> = said.iter().filter_map(Part::text).collect();
-            Part::ToolResult { id, content: content.join("\n"), is_error }
+            Part::ToolResult { id, content: said, is_error }
         }
         "thinking" | "redacted_thinking" => return Ok(None),
         other => {
@@ -149,6 +146,7 @@ fn parse_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
         parameters: tool
             .take("input_schema")
             .unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
+        strict: tool.bool("strict").map_err(|error| error.under(path))?,
     })
 }
 
@@ -165,7 +163,7 @@ fn parse_tool_choice(choice: &Value) -> Result<ToolChoice, ApiError> {
 
 /// Writes a request. `rest` is another dialect's and is left out: the caller names it as dropped.
 #[must_use]
-pub fn render_request(request: &Request) -> Vec<u8> {
+pub fn render_request(request: &Request) -> Rendered {
     let mut messages: Vec<Value> = Vec::with_capacity(request.messages.len());
     let mut tool_turn = false;
     for message in &request.messages {
@@ -188,7 +186,7 @@ pub fn render_request(request: &Request) -> Vec<u8> {
     }
     let mut body = json!({
         "model": request.model,
-        "max_tokens": request.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT),
+        "max_tokens": request.max_tokens.unwrap_or(Capabilities::of(&request.model).output_tokens_max),
         "messages": messages,
         "temperature": request.temperature,
         "top_p": request.top_p,
@@ -211,18 +209,20 @@ pub fn render_request(request: &Request) -> Vec<u8> {
     if let Value::Object(fields) = &mut body {
         fields.retain(|_, value| !value.is_null());
     }
-    body.to_string().into_bytes()
+    Rendered { body: body.to_string().into_bytes(), dropped: request.rest.keys().cloned().collect() }
 }
 
 /// A block; nothing for an empty text, which this API refuses.
 fn render_part(part: &Part) -> Option<Value> {
     Some(match part {
         Part::Text(text) if text.is_empty() => return None,
+        Part::Media(_) | Part::Reasoning(_) => return None,
         Part::Text(text) => json!({ "type": "text", "text": text }),
         Part::ToolCall { id, name, arguments } => {
             json!({ "type": "tool_use", "id": id, "name": name, "input": input(arguments) })
         }
         Part::ToolResult { id, content, is_error } => {
+            let content: Vec<Value> = content.iter().filter_map(render_part).collect();
             let mut result = json!({ "type": "tool_result", "tool_use_id": id, "content": content });
             if *is_error {
                 result["is_error"] = Value::Bool(true);

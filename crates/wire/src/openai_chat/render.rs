@@ -74,6 +74,7 @@ impl Renderer {
             | Event::ToolArguments { .. }
             | Event::Status(_)
             | Event::Signature(_)
+            | Event::Redacted(_)
             | Event::Meta(_)
             | Event::Other
             | Event::Malformed => {}

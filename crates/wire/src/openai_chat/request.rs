@@ -3,9 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::ApiError;
+use crate::capabilities::Capabilities;
 use crate::chat::{Message, Part, Request, Role, Tool, ToolChoice};
 use crate::fields::{Fields, invalid, unsupported};
+use crate::{ApiError, Rendered};
 
 use super::render::prune;
 
@@ -46,7 +47,7 @@ pub fn wants_stream_usage(body: &[u8]) -> bool {
 /// Writes a request; `stream_usage` asks for the usage chunk. `rest` is another dialect's and is
 /// left out: the caller names it as dropped.
 #[must_use]
-pub fn render_request(request: &Request, stream_usage: bool) -> Vec<u8> {
+pub fn render_request(request: &Request, stream_usage: bool) -> Rendered {
     let mut conversation = Vec::with_capacity(request.messages.len() + 1);
     let system: Vec<&str> = request.system.iter().filter_map(Part::text).collect();
     if !system.is_empty() {
@@ -77,27 +78,20 @@ pub fn render_request(request: &Request, stream_usage: bool) -> Vec<u8> {
     if let Value::Object(fields) = &mut body {
         fields.retain(|_, value| !value.is_null());
     }
-    body.to_string().into_bytes()
+    Rendered { body: body.to_string().into_bytes(), dropped: request.rest.keys().cloned().collect() }
 }
 
 /// OpenAI's newer models refuse `max_tokens`; most compatible servers know nothing else.
 fn max_tokens_field(model: &str) -> &'static str {
-    let name = model.rsplit('/').next().unwrap_or(model);
-    let numbered = |prefix: &str| {
-        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
-    };
-    if numbered("gpt-") || numbered("o") || name.starts_with("chatgpt-") {
-        "max_completion_tokens"
-    } else {
-        "max_tokens"
-    }
+    if Capabilities::of(model).completion_tokens { "max_completion_tokens" } else { "max_tokens" }
 }
 
 fn render_message(message: &Message, out: &mut Vec<Value>) {
     // Each result is a message of its own here, and stands before what else the message says.
     for part in &message.parts {
         if let Part::ToolResult { id, content, .. } = part {
-            out.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
+            let texts: Vec<&str> = content.iter().filter_map(Part::text).collect();
+            out.push(json!({ "role": "tool", "tool_call_id": id, "content": texts.join("\n") }));
         }
     }
     let texts: Vec<&str> = message.parts.iter().filter_map(Part::text).collect();
@@ -126,7 +120,7 @@ fn render_call(part: &Part) -> Option<Value> {
         Part::ToolCall { id, name, arguments } => Some(
             json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } }),
         ),
-        Part::Text(_) | Part::ToolResult { .. } => None,
+        Part::Text(_) | Part::Media(_) | Part::Reasoning(_) | Part::ToolResult { .. } => None,
     }
 }
 
@@ -175,6 +169,7 @@ fn parse_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
         parameters: function
             .take("parameters")
             .unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
+        strict: function.bool("strict").map_err(|error| error.under(&path))?,
     })
 }
 
@@ -220,7 +215,7 @@ pub(crate) fn messages(conversation: Vec<Value>, request: &mut Request) -> Resul
         }
         let said = match role {
             Role::User => said,
-            Role::Tool => vec![tool_result(&mut message, &said, &path)?],
+            Role::Tool => vec![tool_result(&mut message, said, &path)?],
             Role::Assistant => {
                 tool_calls(&mut message, &path, &mut said)?;
                 said
@@ -267,11 +262,11 @@ fn parts(content: Value, path: &str, out: &mut Vec<Part>) -> Result<(), ApiError
     Ok(())
 }
 
-fn tool_result(message: &mut Fields, said: &[Part], path: &str) -> Result<Part, ApiError> {
+fn tool_result(message: &mut Fields, said: Vec<Part>, path: &str) -> Result<Part, ApiError> {
     let id = message.string("tool_call_id").map_err(|error| error.under(path))?;
     Ok(Part::ToolResult {
         id: id.ok_or_else(|| invalid("a tool_call_id is required").at(format!("{path}.tool_call_id")))?,
-        content: said.iter().filter_map(Part::text).collect(),
+        content: said,
         is_error: false,
     })
 }
