@@ -20,3 +20,12 @@ pub(crate) async fn signalled() -> Duration {
         _ = tokio::signal::ctrl_c() => Duration::ZERO,
     }
 }
+
+/// Calls `act` for every SIGHUP, for good.
+pub(crate) async fn hung_up(act: impl Fn()) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return std::future::pending().await };
+    while hangup.recv().await.is_some() {
+        act();
+    }
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use firsttoken_gateway::Network;
 use firsttoken_gateway::config::{Auth, Config};
-use firsttoken_gateway::server::{self, Gateway, Stop};
+use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
@@ -43,8 +43,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
     crate::say(&greeting(&config, &source, listener.local_addr()?, arguments.sim));
     let (stop, stopping) = server::stop();
-    on_signal(stop)?;
-    Gateway::new(config, Network::Sockets).serve(listener, &stopping)?;
+    let gateway = Gateway::new(config, Network::Sockets);
+    on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.config.clone())?;
+    gateway.serve(listener, &stopping)?;
     Ok(())
 }
 
@@ -146,12 +147,17 @@ fn start_log(json: bool) -> anyhow::Result<log::Guard> {
     Ok(guard)
 }
 
-/// SIGTERM drains with notice, SIGINT without; the second of either ends at once.
-fn on_signal(stop: Stop) -> anyhow::Result<()> {
+/// SIGTERM drains with notice, SIGINT without; the second of either ends at once. SIGHUP reads the
+/// configuration again.
+fn on_signal(stop: Stop, reload: Option<Reload>, file: Option<PathBuf>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            let notice = process::signalled().await;
+            let again = process::hung_up(|| read_again(reload.as_ref(), file.as_deref()));
+            let notice = tokio::select! {
+                notice = process::signalled() => notice,
+                () = again => return,
+            };
             stop.begin(notice);
             tracing::info!("draining; a second signal ends at once");
             process::signalled().await;
@@ -159,6 +165,22 @@ fn on_signal(stop: Stop) -> anyhow::Result<()> {
         });
     })?;
     Ok(())
+}
+
+/// A configuration that is wrong changes nothing.
+fn read_again(reload: Option<&Reload>, file: Option<&Path>) {
+    let Some(reload) = reload else { return tracing::warn!("--sim has no configuration to read again") };
+    let read = configuration(file).and_then(|(config, source)| {
+        let late = reload.apply(config).map_err(|e| anyhow::anyhow!("{source}: {e}"))?;
+        Ok((source, late))
+    });
+    match read {
+        Ok((source, late)) if late.is_empty() => tracing::info!(source, "configuration read again"),
+        Ok((source, late)) => {
+            tracing::warn!(source, after_a_restart = late.join(", "), "configuration read again");
+        }
+        Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
+    }
 }
 
 #[expect(clippy::exit, reason = "asked for twice: what still runs shall not be waited for")]

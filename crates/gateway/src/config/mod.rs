@@ -161,7 +161,7 @@ pub struct IpNet {
 }
 
 /// A provider, or a server of our own.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
     /// Its name in logs, metrics and timelines.
     pub name: String,
@@ -250,7 +250,7 @@ impl Provider {
 }
 
 /// How an upstream is told who asks.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Auth {
     /// With this key of ours.
     Key(String),

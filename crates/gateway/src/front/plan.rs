@@ -19,7 +19,7 @@ use crate::evidence::Record;
 use crate::front::headers::{self, KeyPlace};
 use crate::front::inbound::{self, Fields};
 use crate::front::models;
-use crate::gateway::Worker;
+use crate::gateway::Setup;
 use crate::stream::exchange::{Call, Translation};
 use crate::upstream::Request;
 
@@ -36,12 +36,12 @@ impl Inbound<'_> {
     /// A request whose body names a model: the model decides the upstream.
     pub(super) fn plan(
         &self,
-        worker: &Worker,
+        setup: &Setup,
         record: &mut Record,
         body: &Bytes,
         dialect: Dialect,
     ) -> Result<Call, ApiError> {
-        let config = &worker.shared.config;
+        let config = setup.config();
         let fields = Fields::find(body, dialect)?;
         let family = if dialect == Dialect::Anthropic { Provider::Anthropic } else { Provider::OpenAi };
         let target = config
@@ -55,9 +55,9 @@ impl Inbound<'_> {
             let parsed = parsed.and_then(|_| dialect.parse_request(body));
             let request = parsed.ok_or_else(|| models::other_family(&fields.model, provider))??;
             let include_usage = dialect == Dialect::OpenAiChat && openai_chat::wants_stream_usage(body);
-            return self.translated(worker, record, request, target.clone(), include_usage);
+            return self.translated(setup, record, request, target.clone(), include_usage);
         }
-        let mut call = self.call(worker, record, target.upstream, Some(&fields.model));
+        let mut call = self.call(setup, record, target.upstream, Some(&fields.model));
         let wants_usage = call.policy.inject_usage && fields.stream && dialect == Dialect::OpenAiChat;
         call.request.body = fields.splice(body, Some(&target.model), wants_usage);
         call.strip_usage = wants_usage && !fields.asks_usage();
@@ -71,11 +71,11 @@ impl Inbound<'_> {
     /// Our own dialect is nobody else's: it is always translated.
     pub(super) fn plan_typed(
         &self,
-        worker: &Worker,
+        setup: &Setup,
         record: &mut Record,
         body: &[u8],
     ) -> Result<Call, ApiError> {
-        let config = &worker.shared.config;
+        let config = setup.config();
         inbound::text(body)?;
         let mut request = typed::parse_request(body).map_err(with_place)?;
         if !request.stream {
@@ -89,7 +89,7 @@ impl Inbound<'_> {
         let asked = request.model.clone();
         let target = config.resolve(&asked, None).ok_or_else(|| models::unknown(config, &asked))?;
         record.model_label = target.rule.into();
-        let mut call = self.translated(worker, record, request, target, false)?;
+        let mut call = self.translated(setup, record, request, target, false)?;
         // Its head is out already.
         call.policy.head_commit = Duration::ZERO;
         Ok(call)
@@ -98,16 +98,16 @@ impl Inbound<'_> {
     /// A request for an upstream that speaks another dialect than its caller.
     fn translated(
         &self,
-        worker: &Worker,
+        setup: &Setup,
         record: &mut Record,
         mut request: chat::Request,
         target: Target<'_>,
         include_usage: bool,
     ) -> Result<Call, ApiError> {
-        let upstream = &worker.shared.config.upstreams[target.upstream];
+        let upstream = &setup.config().upstreams[target.upstream];
         let answers = upstream.provider.chat_dialect();
         let asked = std::mem::replace(&mut request.model, target.model.clone().into_owned());
-        let mut call = self.call(worker, record, target.upstream, Some(&asked));
+        let mut call = self.call(setup, record, target.upstream, Some(&asked));
         let rendered = answers.render_request(&request)?;
         if call.policy.strict && !rendered.dropped.is_empty() {
             return Err(cannot_say(&rendered.dropped, &upstream.name));
@@ -134,16 +134,16 @@ impl Inbound<'_> {
     /// What is sent to `upstream` at the caller's own path, with no body yet.
     pub(super) fn call(
         &self,
-        worker: &Worker,
+        setup: &Setup,
         record: &mut Record,
         upstream: usize,
         model: Option<&str>,
     ) -> Call {
-        let config = &worker.shared.config;
+        let config = setup.config();
         let target = &config.upstreams[upstream];
         let (policy, route) = config.policy(model, self.parts.uri.path());
         record.route = route.into();
-        record.upstream = Some(worker.upstream(upstream).0.clone());
+        record.upstream = Some(setup.upstream(upstream).0.clone());
         record.provider = target.provider.name();
         record.stall_threshold = policy.stall_threshold;
         let mut policy = policy.clone();
@@ -174,8 +174,8 @@ impl Inbound<'_> {
     }
 
     /// What goes to `upstream` as it came.
-    pub(super) fn passed(&self, worker: &Worker, record: &mut Record, upstream: usize, body: Bytes) -> Call {
-        let mut call = self.call(worker, record, upstream, None);
+    pub(super) fn passed(&self, setup: &Setup, record: &mut Record, upstream: usize, body: Bytes) -> Call {
+        let mut call = self.call(setup, record, upstream, None);
         call.request.body = body;
         if let Some(kind) = self.parts.headers.get(header::CONTENT_TYPE)
             && !call.request.headers.iter().any(|(n, _)| n == header::CONTENT_TYPE)

@@ -81,7 +81,7 @@ impl Gateway {
     pub fn serve(self, listener: std::net::TcpListener, stop: &Stopping) -> io::Result<()> {
         self.shared.evidence.start_clerk()?;
         let mut threads = Vec::new();
-        for index in 0..self.shared.config.threads.max(1) {
+        for index in 0..self.shared.loaded().config.threads.max(1) {
             let (shared, network) = (self.shared.clone(), self.network.clone());
             let (listener, stop) = (listener.try_clone()?, stop.0.clone());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -102,11 +102,43 @@ impl Gateway {
         Ok(())
     }
 
+    /// Replaces the configuration while it serves.
+    #[must_use]
+    pub fn reload(&self) -> Reload {
+        Reload(self.shared.clone())
+    }
+
     /// Serves connections that the caller brings, on the caller's event loop: tests over pipes.
     #[must_use]
     pub fn on_this_loop(&self) -> EventLoop {
         self.shared.ready.store(true, Relaxed);
         EventLoop::new(self.shared.clone(), &self.network)
+    }
+}
+
+/// Replaces the configuration of a gateway that runs.
+#[derive(Clone)]
+pub struct Reload(Arc<Shared>);
+
+impl Reload {
+    /// Requests that begin from now on go by `config`; what runs goes on as it began, and so do
+    /// connections to upstreams that are configured as before. Returns the keys that were changed and
+    /// only count after a restart.
+    ///
+    /// # Errors
+    /// If it cannot hold for the address that is listened on: without keys that must be this machine's.
+    pub fn apply(&self, config: Config) -> Result<Vec<&'static str>, String> {
+        let before = self.0.loaded();
+        let (old, new) = (&before.config, &config);
+        let changed = [
+            ("listen", old.listen != new.listen),
+            ("threads", old.threads != new.threads),
+            ("limits.timelines_max", old.limits.timelines_max != new.limits.timelines_max),
+        ];
+        let late = changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+        let config = config.listen_on(old.listen).map_err(|e| e.to_string())?;
+        self.0.replace(config);
+        Ok(late)
     }
 }
 
@@ -168,7 +200,7 @@ impl EventLoop {
             () = self.accept(&listener) => {}
         }
         drop(listener);
-        self.drain(shared.config.drain).await;
+        self.drain(shared.loaded().config.drain).await;
         Ok(())
     }
 
@@ -187,7 +219,7 @@ impl EventLoop {
 
     fn accepted(&mut self, socket: TcpStream, addr: SocketAddr) {
         let shared = &self.worker.shared;
-        let limits = &shared.config.limits;
+        let limits = &shared.loaded().config.limits;
         // A socket that is gone already says so when it is used.
         let _ = socket.set_nodelay(true);
         let _ = socket2::SockRef::from(&socket)
@@ -298,14 +330,14 @@ impl Serving {
         ahead: Bytes,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            let limits = &self.worker.shared.config.limits;
+            let limits = self.worker.setup().config().limits.clone();
             let bounds = Bounds::of(limits.stream_bytes_max);
             let state = self.peer.state.clone();
             let io = TokioIo::new(ClientIo::new(io, state.clone(), limits.client_stall, ahead));
             let (worker, peer) = (self.worker.clone(), self.peer.clone());
             // Boxed: hyper keeps room for the future as long as the connection lives.
             let service = service_fn(move |request: Request<Incoming>| -> Answering {
-                let handling = service::handle(worker.clone(), peer.clone(), request);
+                let handling = service::handle(worker.setup(), peer.clone(), request);
                 Box::pin(async move { Ok(handling.await) })
             });
             // What ends a connection with an error is the client's leaving or our cut; both are on record.

@@ -25,7 +25,7 @@ use crate::front::headers;
 use crate::front::inbound;
 use crate::front::models;
 use crate::front::plan::Inbound;
-use crate::gateway::Worker;
+use crate::gateway::Setup;
 use crate::stream::exchange::{self, Call, Opened, Refusal};
 use crate::stream::failures;
 
@@ -38,17 +38,17 @@ pub(crate) struct Peer {
 
 /// Answers one request. Dropping the future abandons it, wherever it stands.
 pub(crate) async fn handle(
-    worker: Arc<Worker>,
+    setup: Arc<Setup>,
     peer: Peer,
     request: http::Request<Incoming>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let origin = cors::allowed(&worker.shared.config, &parts.headers);
+    let origin = cors::allowed(setup.config(), &parts.headers);
     let mut response =
         if parts.method == Method::OPTIONS && parts.headers.contains_key("access-control-request-method") {
             cors::preflight(&parts.headers)
         } else {
-            route(&worker, peer, &parts, body).await
+            route(&setup, peer, &parts, body).await
         };
     if let Some(origin) = origin {
         cors::permit(response.headers_mut(), origin);
@@ -56,11 +56,11 @@ pub(crate) async fn handle(
     response
 }
 
-async fn route(worker: &Arc<Worker>, peer: Peer, parts: &request::Parts, body: Incoming) -> Response<Body> {
+async fn route(setup: &Arc<Setup>, peer: Peer, parts: &request::Parts, body: Incoming) -> Response<Body> {
     let path = parts.uri.path();
     let dialect = endpoint::dialect_of(path, parts.headers.contains_key("anthropic-version"));
-    if worker.shared.keys.is_open()
-        && let Err(error) = cors::local(&worker.shared.config, parts)
+    if setup.keys().is_open()
+        && let Err(error) = cors::local(setup.config(), parts)
     {
         return error_response(dialect, &error, None);
     }
@@ -70,27 +70,27 @@ async fn route(worker: &Arc<Worker>, peer: Peer, parts: &request::Parts, body: I
     };
     match endpoint {
         Endpoint::Health => plain(StatusCode::OK, "ok\n"),
-        Endpoint::Ready if worker.shared.ready.load(Relaxed) => plain(StatusCode::OK, "ready\n"),
+        Endpoint::Ready if setup.shared.ready.load(Relaxed) => plain(StatusCode::OK, "ready\n"),
         Endpoint::Ready => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        Endpoint::Metrics => metrics(worker, &peer, &parts.headers),
+        Endpoint::Metrics => metrics(setup, &peer, &parts.headers),
         Endpoint::Typed
         | Endpoint::Models
         | Endpoint::Timeline(_)
         | Endpoint::Other
-        | Endpoint::Model { .. } => request(worker, peer, parts, body, endpoint, dialect).await,
+        | Endpoint::Model { .. } => request(setup, peer, parts, body, endpoint, dialect).await,
     }
 }
 
-fn metrics(worker: &Worker, peer: &Peer, headers: &HeaderMap) -> Response<Body> {
+fn metrics(setup: &Setup, peer: &Peer, headers: &HeaderMap) -> Response<Body> {
     let (key, _) = headers::presented_key(headers);
     // A proxy on this machine brings callers from others, known to us or not.
     let is_local = peer.addr.is_loopback() && !forwarded::is_forwarded(headers);
-    if !is_local && worker.shared.keys.authenticate(key).is_err() {
+    if !is_local && setup.keys().authenticate(key).is_err() {
         let error =
             ApiError::new(ErrorKind::Authentication, "metrics need one of the gateway's keys, or loopback");
         return error_response(Dialect::OpenAiOther, &error, None);
     }
-    let mut response = plain(StatusCode::OK, worker.shared.evidence.render_metrics());
+    let mut response = plain(StatusCode::OK, setup.shared.evidence.render_metrics());
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
@@ -98,20 +98,20 @@ fn metrics(worker: &Worker, peer: &Peer, headers: &HeaderMap) -> Response<Body> 
 
 /// Everything that needs a key and leaves a timeline.
 async fn request(
-    worker: &Arc<Worker>,
+    setup: &Arc<Setup>,
     peer: Peer,
     parts: &request::Parts,
     body: Incoming,
     endpoint: Endpoint,
     dialect: Dialect,
 ) -> Response<Body> {
-    let shared = &worker.shared;
+    let shared = &setup.shared;
     let state = peer.state.clone();
     let mut record = Record::new(shared.evidence.clone(), peer.state, parts.uri.path());
     record.client_addr =
-        Some(forwarded::client_addr(peer.addr, &parts.headers, &shared.config.trusted_proxies));
+        Some(forwarded::client_addr(peer.addr, &parts.headers, &setup.config().trusted_proxies));
     let (key, place) = headers::presented_key(&parts.headers);
-    match shared.keys.authenticate(key) {
+    match setup.keys().authenticate(key) {
         Ok(caller) => (record.tenant, record.key) = (caller.tenant, caller.key),
         Err(e) => {
             let error = ApiError::new(ErrorKind::Authentication, e.to_string()).code("invalid_api_key");
@@ -125,14 +125,14 @@ async fn request(
     let inbound = Inbound { parts, place, dialect, deadline };
     let answering = async {
         match endpoint {
-            Endpoint::Models => Ok(local(record, models::list(&shared.config, dialect))),
-            Endpoint::Timeline(id) => timeline(worker, record, &id),
-            Endpoint::Typed => inbound.typed(worker, record, body).await,
+            Endpoint::Models => Ok(local(record, models::list(setup.config(), dialect))),
+            Endpoint::Timeline(id) => timeline(setup, record, &id),
+            Endpoint::Typed => inbound.typed(setup, record, body).await,
             Endpoint::Model { dialect, operation } => {
                 record.operation = operation;
-                inbound.model(worker, record, body, dialect).await
+                inbound.model(setup, record, body, dialect).await
             }
-            _ => inbound.other(worker, record, body).await,
+            _ => inbound.other(setup, record, body).await,
         }
     };
     match until_drained(state, answering).await {
@@ -160,25 +160,25 @@ impl Inbound<'_> {
     /// The body names a model, the model decides the upstream; the dialects must be of one family.
     async fn model(
         &self,
-        worker: &Arc<Worker>,
+        setup: &Arc<Setup>,
         mut record: Record,
         body: Incoming,
         dialect: Dialect,
     ) -> Answered {
-        let bytes = match self.body(worker, &mut record, body).await {
+        let bytes = match self.body(setup, &mut record, body).await {
             Ok(bytes) => bytes,
             Err(error) => return Err(Box::new(exchange::invalid(error, record))),
         };
-        match self.plan(worker, &mut record, &bytes, dialect) {
-            Ok(call) if call.stream => stream(worker, call, record).await,
-            Ok(call) => answered(Box::pin(exchange::open(worker, call, record)).await),
+        match self.plan(setup, &mut record, &bytes, dialect) {
+            Ok(call) if call.stream => stream(setup, call, record).await,
+            Ok(call) => answered(Box::pin(exchange::open(setup, call, record)).await),
             Err(error) => Err(Box::new(exchange::invalid(error, record))),
         }
     }
 
-    async fn body(&self, worker: &Worker, record: &mut Record, body: Incoming) -> Result<Bytes, ApiError> {
+    async fn body(&self, setup: &Setup, record: &mut Record, body: Incoming) -> Result<Bytes, ApiError> {
         record.stamps.enter(Phase::NetworkIn);
-        let config = &worker.shared.config;
+        let config = setup.config();
         let total = self.deadline.or(config.defaults.clocks.total).unwrap_or(Duration::MAX);
         let reading = inbound::read_body(&self.parts.headers, body, &config.limits);
         let bytes = tokio::time::timeout(total, reading).await.unwrap_or_else(|_| {
@@ -190,9 +190,9 @@ impl Inbound<'_> {
     }
 
     /// Anything else under `/v1/`: to the upstream that the caller names, or the first of its family.
-    async fn other(&self, worker: &Arc<Worker>, mut record: Record, body: Incoming) -> Answered {
-        let config = &worker.shared.config;
-        let bytes = match self.body(worker, &mut record, body).await {
+    async fn other(&self, setup: &Arc<Setup>, mut record: Record, body: Incoming) -> Answered {
+        let config = setup.config();
+        let bytes = match self.body(setup, &mut record, body).await {
             Ok(bytes) => bytes,
             Err(error) => return Err(Box::new(exchange::invalid(error, record))),
         };
@@ -204,15 +204,15 @@ impl Inbound<'_> {
             let error = models::no_owner(self.parts.uri.path(), named);
             return Err(Box::new(exchange::invalid(error, record)));
         };
-        let call = self.passed(worker, &mut record, upstream, bytes);
-        answered(Box::pin(exchange::open(worker, call, record)).await)
+        let call = self.passed(setup, &mut record, upstream, bytes);
+        answered(Box::pin(exchange::open(setup, call, record)).await)
     }
 
     /// Our typed events: the head goes out at once, what happens then is told in the stream.
-    async fn typed(&self, worker: &Arc<Worker>, mut record: Record, body: Incoming) -> Answered {
+    async fn typed(&self, setup: &Arc<Setup>, mut record: Record, body: Incoming) -> Answered {
         record.operation = "chat";
-        let planned = match self.body(worker, &mut record, body).await {
-            Ok(bytes) => self.plan_typed(worker, &mut record, &bytes),
+        let planned = match self.body(setup, &mut record, body).await {
+            Ok(bytes) => self.plan_typed(setup, &mut record, &bytes),
             Err(error) => Err(error),
         };
         let call = match planned {
@@ -223,8 +223,8 @@ impl Inbound<'_> {
         let (progress, client, dropped) = (record.watch(), record.client.clone(), call.dropped());
         record.status = 200;
         let timing = record.server_timing(clock::now());
-        let worker = worker.clone();
-        let opening = Box::pin(async move { exchange::open(&worker, call, record).await });
+        let setup = setup.clone();
+        let opening = Box::pin(async move { exchange::open(&setup, call, record).await });
         let voice = Voice::Typed(Box::new(Telling::new(progress, accepted, &id)));
         Ok(early(EarlyBody::new(opening, voice, client, keepalive, keepalive), &id, &timing, dropped))
     }
@@ -232,15 +232,15 @@ impl Inbound<'_> {
 
 /// Holds the head back for the first content, but no longer than it may be: if the upstream has said
 /// nothing by then, the head goes out alone, and what becomes of the request is told in the stream.
-async fn stream(worker: &Arc<Worker>, call: Call, mut record: Record) -> Answered {
+async fn stream(setup: &Arc<Setup>, call: Call, mut record: Record) -> Answered {
     let (hold, keepalive) = (call.policy.head_commit, call.policy.keepalive);
     let due = clock::to_tokio(record.accepted + hold);
     let (dialect, id, client) = (call.dialect, record.id.clone(), record.client.clone());
     let (stamps, opened_at) = (record.stamps.clone(), clock::now());
     let dropped = call.dropped();
     record.status = 200;
-    let worker = worker.clone();
-    let mut opening: Opening = Box::pin(async move { exchange::open(&worker, call, record).await });
+    let setup = setup.clone();
+    let mut opening: Opening = Box::pin(async move { exchange::open(&setup, call, record).await });
     if let Ok(opened) = tokio::time::timeout_at(due, &mut opening).await {
         return answered(opened);
     }
@@ -281,8 +281,8 @@ fn answered(opened: Result<Opened, Refusal>) -> Answered {
     Ok(response)
 }
 
-fn timeline(worker: &Worker, record: Record, id: &str) -> Answered {
-    match worker.shared.evidence.timeline(id, &record.tenant) {
+fn timeline(setup: &Setup, record: Record, id: &str) -> Answered {
+    match setup.shared.evidence.timeline(id, &record.tenant) {
         Some(timeline) => Ok(local(record, serde_json::to_vec(&*timeline).unwrap_or_default())),
         None => {
             let message =

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use crate::config::Policy;
 use crate::evidence::Record;
 use crate::front::headers;
-use crate::gateway::Worker;
+use crate::gateway::Setup;
 use crate::stream::answer::Arrived;
 use crate::stream::failures;
 use crate::stream::inflate::Decoded;
@@ -83,8 +83,8 @@ pub(crate) struct Refusal {
 }
 
 /// Sends the request and waits until there is something to give to the client.
-pub(crate) async fn open(worker: &Worker, call: Call, mut record: Record) -> Result<Opened, Refusal> {
-    let (name, upstream) = worker.upstream(call.upstream);
+pub(crate) async fn open(setup: &Setup, call: Call, mut record: Record) -> Result<Opened, Refusal> {
+    let (name, upstream) = setup.upstream(call.upstream);
     let name = name.clone();
     let mut attempt = Attempt {
         clocks: Clocks::new(limits(&call), record.accepted),
@@ -105,7 +105,7 @@ pub(crate) async fn open(worker: &Worker, call: Call, mut record: Record) -> Res
     };
     let arrived = Arrived { head, body, clocks: attempt.clocks, upstream: name, record };
     if arrived.head.status.is_success() {
-        arrived.open(call, &worker.shared.config.limits).await
+        arrived.open(call, &setup.config().limits).await
     } else {
         Err(refused(&call, arrived).await)
     }

@@ -40,6 +40,7 @@ mod passing;
 #[cfg(test)]
 mod pressure;
 #[cfg(test)]
+mod reload;
 mod requests;
 #[cfg(test)]
 mod secure;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use firsttoken_gateway::config::Config;
-use firsttoken_gateway::server::{self, Gateway, Stop};
+use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
 use firsttoken_gateway::{Network, keys};
 use firsttoken_sim::{Latency, Options, Script, Sim};
 use serde_json::{Value, json};
@@ -76,9 +76,15 @@ pub(crate) fn new_key(name: &str) -> (String, String) {
     (key.secret, entry)
 }
 
+/// What this TOML says.
+pub(crate) fn config(toml: &str) -> Config {
+    Config::from_toml(toml, "test.toml", &|_| None).map_err(|p| p.to_string()).unwrap()
+}
+
 /// A running gateway.
 pub(crate) struct Gate {
     pub(crate) addr: SocketAddr,
+    pub(crate) reload: Reload,
     stop: Stop,
     serving: Option<JoinHandle<std::io::Result<()>>>,
 }
@@ -94,13 +100,14 @@ impl Gate {
     }
 
     pub(crate) fn over(toml: &str, network: Network) -> Self {
-        let config = Config::from_toml(toml, "test.toml", &|_| None).map_err(|p| p.to_string()).unwrap();
+        let config = config(toml);
         let listener = server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopping) = server::stop();
         let gateway = Gateway::new(config, network);
+        let reload = gateway.reload();
         let serving = std::thread::spawn(move || gateway.serve(listener, &stopping));
-        let gate = Self { addr, stop, serving: Some(serving) };
+        let gate = Self { addr, reload, stop, serving: Some(serving) };
         eventually("the gateway is ready", || (gate.get("/readyz").status == 200).then_some(()));
         gate
     }
