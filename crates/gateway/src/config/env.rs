@@ -113,6 +113,7 @@ pub(super) fn config(env: &Lookup<'_>) -> Result<Option<Config>, Problems> {
             base_url,
             auth: Auth::Key(api_key.unwrap_or_default()),
             h2c: false,
+            responses: true,
         });
     }
     if config.upstreams.is_empty() {

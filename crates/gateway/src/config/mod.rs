@@ -97,6 +97,7 @@ impl Config {
             auth: Auth::None,
             proxy: None,
             h2c: false,
+            responses: true,
         };
         let rule = |upstream| ModelRule { pattern: "*".to_owned(), upstream, rename: None };
         let mut config = Self::bare();
@@ -176,9 +177,22 @@ pub struct UpstreamConfig {
     pub proxy: Option<Uri>,
     /// Use HTTP/2 without TLS (prior knowledge). With TLS the protocol is negotiated.
     pub h2c: bool,
+    /// Whether it serves OpenAI's `/v1/responses` itself; where not, that is translated.
+    pub responses: bool,
 }
 
 impl UpstreamConfig {
+    /// Whether a request in this dialect can pass to it as it came.
+    #[must_use]
+    pub fn speaks(&self, dialect: Dialect) -> bool {
+        match self.provider {
+            Provider::OpenAi => {
+                dialect != Dialect::Anthropic && (self.responses || dialect != Dialect::OpenAiResponses)
+            }
+            Provider::Anthropic => dialect == Dialect::Anthropic,
+        }
+    }
+
     /// What stands before `/v1` in every path sent to it: empty, or such as `/api`.
     #[must_use]
     pub fn path_prefix(&self) -> &str {
@@ -188,7 +202,7 @@ impl UpstreamConfig {
 
 impl std::fmt::Debug for UpstreamConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, provider, base_url, auth, proxy, h2c } = self;
+        let Self { name, provider, base_url, auth, proxy, h2c, responses } = self;
         // A proxy's URL may have a password in it.
         let proxy = proxy.as_ref().map(|proxy| url::redact(&proxy.to_string()));
         f.debug_struct("UpstreamConfig")
@@ -198,6 +212,7 @@ impl std::fmt::Debug for UpstreamConfig {
             .field("auth", auth)
             .field("proxy", &proxy)
             .field("h2c", h2c)
+            .field("responses", responses)
             .finish()
     }
 }

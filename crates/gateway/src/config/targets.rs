@@ -69,7 +69,8 @@ pub(super) fn upstream(section: &mut Section<'_>, env_proxy: &EnvProxy) -> (Spot
             .add(place, Complaint::new("h2c is HTTP/2 without TLS, and base_url is https").hint(hint));
     }
     let h2c = h2c.is_some_and(|spot| spot.value);
-    let config = UpstreamConfig { name: name.value.clone(), provider, base_url, auth, proxy, h2c };
+    let responses = section.flag("responses").is_none_or(|spot| spot.value);
+    let config = UpstreamConfig { name: name.value.clone(), provider, base_url, auth, proxy, h2c, responses };
     (name, config)
 }
 

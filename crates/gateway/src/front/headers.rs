@@ -257,7 +257,15 @@ mod tests {
 
     fn upstream(provider: Provider, auth: Auth) -> UpstreamConfig {
         let base_url = http::Uri::from_static("http://127.0.0.1:1");
-        UpstreamConfig { name: "u".to_owned(), provider, base_url, auth, proxy: None, h2c: false }
+        UpstreamConfig {
+            name: "u".to_owned(),
+            provider,
+            base_url,
+            auth,
+            proxy: None,
+            h2c: false,
+            responses: true,
+        }
     }
 
     fn names(from: &HeaderMap, u: &UpstreamConfig, has_keys: bool) -> Vec<String> {

@@ -47,13 +47,13 @@ impl Inbound<'_> {
         let target = config
             .resolve(&fields.model, Some(family))
             .ok_or_else(|| models::unknown(config, &fields.model))?;
-        let provider = config.upstreams[target.upstream].provider;
+        let upstream = &config.upstreams[target.upstream];
         record.model_label = target.rule.into();
-        if provider != family {
+        if !upstream.speaks(dialect) {
             // Tokens are counted by who generates them; of an embedding there is no other form.
             let parsed = Some(record.operation).filter(|operation| *operation == "chat");
             let parsed = parsed.and_then(|_| dialect.parse_request(body));
-            let request = parsed.ok_or_else(|| models::other_family(&fields.model, provider))??;
+            let request = parsed.ok_or_else(|| models::other_family(&fields.model, upstream.provider))??;
             let include_usage = dialect == Dialect::OpenAiChat && openai_chat::wants_stream_usage(body);
             return self.translated(setup, record, request, target.clone(), include_usage);
         }

@@ -50,7 +50,8 @@ fn what_takes_a_restart_is_named_and_an_open_gateway_stays_shut() {
     let (key, entry) = new_key("k");
     let listen = "listen = \"0.0.0.0:9000\"";
     let gate = Gate::start(&toml(&provider.url(), listen, &entry));
-    let other = toml(&provider.url(), "listen = \"0.0.0.0:9001\"", &entry).replace("threads = 1", "threads = 2");
+    let other =
+        toml(&provider.url(), "listen = \"0.0.0.0:9001\"", &entry).replace("threads = 1", "threads = 2");
     assert_eq!(gate.reload.apply(config(&other)), Ok(vec!["listen", "threads"]));
     // Without keys it would have to listen on this machine alone, and it does not.
     let refused = gate.reload.apply(config(&toml(&provider.url(), "", ""))).unwrap_err();

@@ -130,7 +130,7 @@ fn an_unknown_key_that_resembles_none_shows_the_choice() {
     complains_after_upstream(
         "[stream]\nbuffering = false\n",
         &[
-            "f.toml:2:1: stream.buffering: unknown key; hint: one of head_commit_ms, keepalive_ms, stall_threshold_ms, inject_usage",
+            "f.toml:2:1: stream.buffering: unknown key; hint: one of head_commit_ms, keepalive_ms, stall_threshold_ms, inject_usage, strict",
         ],
     );
 }
