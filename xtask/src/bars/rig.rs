@@ -154,6 +154,8 @@ impl Launcher {
             &format!(
                 "listen = \"{addr}\"\n[[keys]]\nname = \"bars\"\nsha256 = \"{KEY_SHA256}\"\n\
                  [[upstreams]]\nname = \"mock\"\nprovider = \"openai\"\nbase_url = \"http://{upstream}\"\nauth = \"none\"\n\
+                 [[upstreams]]\nname = \"claude\"\nprovider = \"anthropic\"\nbase_url = \"http://{upstream}\"\nauth = \"none\"\n\
+                 [[models]]\nname = \"claude\"\nupstream = \"claude\"\n[[models]]\nname = \"*\"\nupstream = \"mock\"\n\
                  [limits]\nstream_bytes_max = {STREAM_BYTES_MAX}\n"
             ),
         )?;
