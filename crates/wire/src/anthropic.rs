@@ -5,6 +5,7 @@
 //! events may stand anywhere, and `error` may come after status 200. Input tokens are counted without
 //! those of the prompt cache; our model includes them.
 
+mod answer;
 mod render;
 mod request;
 mod stream;
@@ -16,6 +17,7 @@ use crate::chat::{Facts, StopReason, Usage};
 use crate::json::{Few, Num, Obj, Str};
 use crate::{ApiError, ErrorKind};
 
+pub use answer::{parse_answer, render_answer};
 pub use render::Renderer;
 pub use request::{parse_request, render_request};
 

@@ -14,4 +14,4 @@ pub use request::{
     Format, Media, MediaKind, Message, Part, Reasoning, Request, Role, Source, Thinking, Tool, ToolChoice,
 };
 
-pub(crate) use request::{ToolIds, check_arguments};
+pub(crate) use request::{ToolIds, check_arguments, note};

@@ -125,12 +125,12 @@ impl Dialect {
     /// What this dialect, or this model, cannot do, where leaving it out would be a lie.
     pub fn render_request(self, request: &chat::Request) -> Result<Rendered, ApiError> {
         match self {
-            Self::Anthropic => Ok(anthropic::render_request(request)),
+            Self::Anthropic => anthropic::render_request(request),
             Self::OpenAiChat
             | Self::OpenAiResponses
             | Self::OpenAiCompletions
             | Self::OpenAiOther
-            | Self::Typed => Ok(openai_chat::render_request(request, true)),
+            | Self::Typed => openai_chat::render_request(request, true),
         }
     }
 
@@ -165,14 +165,27 @@ impl Dialect {
     ///
     /// # Errors
     /// If it is none.
-    pub fn parse_answer(self, _body: &[u8]) -> Result<chat::Answer, ApiError> {
-        Err(ApiError::new(ErrorKind::Upstream, "this answer cannot be translated"))
+    pub fn parse_answer(self, body: &[u8]) -> Result<chat::Answer, ApiError> {
+        match self {
+            Self::OpenAiChat => openai_chat::parse_answer(body),
+            Self::Anthropic => anthropic::parse_answer(body),
+            Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+                Err(ApiError::new(ErrorKind::Upstream, "this answer cannot be translated"))
+            }
+        }
     }
 
     /// A whole answer for a caller of this dialect.
     #[must_use]
-    pub fn render_answer(self, _answer: &chat::Answer, _identity: &Identity) -> Vec<u8> {
-        Vec::new()
+    pub fn render_answer(self, answer: &chat::Answer, identity: &Identity) -> Vec<u8> {
+        match self {
+            Self::Anthropic => anthropic::render_answer(answer, identity),
+            Self::OpenAiChat
+            | Self::OpenAiResponses
+            | Self::OpenAiCompletions
+            | Self::OpenAiOther
+            | Self::Typed => openai_chat::render_answer(answer, identity),
+        }
     }
 
     /// What is booked of a whole (not streamed) answer, as far as it can be read.

@@ -2,8 +2,11 @@
 //!
 //! A stream is unnamed `data:` chunks and ends with `data: [DONE]`. A role alone or an empty delta is
 //! not content. Reasoning comes as `reasoning_content` (DeepSeek, vLLM) or `reasoning` (OpenRouter,
-//! Ollama), or as both at once with the same text. Usage comes in a last chunk without choices.
+//! Ollama), or as both at once with the same text, its signature as `reasoning_details`. Usage comes in
+//! a last chunk without choices.
 
+mod answer;
+mod reasoning;
 mod render;
 mod request;
 mod stream;
@@ -15,6 +18,7 @@ use crate::chat::{Facts, StopReason, Usage};
 use crate::json::{Few, Num, Obj, Present, Str};
 use crate::{ApiError, ErrorKind};
 
+pub use answer::{parse_answer, render_answer};
 pub use render::Renderer;
 pub use request::{parse_request, render_request, wants_stream_usage};
 pub use stream::has_no_choices;

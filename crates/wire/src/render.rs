@@ -13,6 +13,11 @@ pub struct Rendered {
     pub dropped: Vec<String>,
 }
 
+/// What is said of a parameter: where it is not taken, its default says nothing and needs no mention.
+pub(crate) fn unless_default(value: Option<f64>, default: f64, takes: bool) -> Option<f64> {
+    value.filter(|value| takes || (value - default).abs() > f64::EPSILON)
+}
+
 /// Whose answer is rendered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {

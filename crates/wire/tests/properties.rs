@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use firsttoken_wire::chat::{Event, StopReason, Usage};
 use firsttoken_wire::sse::{Split, Splitter, events};
-use firsttoken_wire::{ApiError, Dialect, ErrorKind, anthropic, openai_chat, typed};
+use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity, anthropic, openai_chat, typed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -89,11 +89,17 @@ proptest! {
             let error = dialect.parse_error_body(status, &bytes);
             prop_assert!(error.message.len() < 5_000);
             let _ = dialect.facts(&bytes);
+            if let Ok(answer) = dialect.parse_answer(&bytes) {
+                for dialect in DIALECTS {
+                    let _ = dialect.render_answer(&answer, &Identity::default());
+                }
+            }
         }
         let requests = [openai_chat::parse_request(&bytes), anthropic::parse_request(&bytes), typed::parse_request(&bytes)];
         for request in requests.into_iter().flatten() {
-            let _ = openai_chat::render_request(&request, true);
-            let _ = anthropic::render_request(&request);
+            for dialect in DIALECTS {
+                let _ = dialect.render_request(&request);
+            }
         }
     }
 }
@@ -157,6 +163,8 @@ struct Answer {
 enum Piece {
     Text(String),
     Reasoning(String),
+    Signature(String),
+    Redacted(String),
     Tool { name: String, arguments: Vec<String> },
 }
 
@@ -165,6 +173,8 @@ fn answer() -> impl Strategy<Value = Answer> {
     let piece = prop_oneof![
         text.clone().prop_map(Piece::Text),
         text.clone().prop_map(Piece::Reasoning),
+        text.clone().prop_map(Piece::Signature),
+        text.clone().prop_map(Piece::Redacted),
         ("[a-z_]{1,9}", vec(text, 0..3)).prop_map(|(name, arguments)| Piece::Tool { name, arguments }),
     ];
     let stop = prop_oneof![
@@ -191,6 +201,8 @@ impl Answer {
             match piece {
                 Piece::Text(text) => all.push(Event::Text(Cow::Owned(text.clone()))),
                 Piece::Reasoning(text) => all.push(Event::Reasoning(Cow::Owned(text.clone()))),
+                Piece::Signature(text) => all.push(Event::Signature(Cow::Owned(text.clone()))),
+                Piece::Redacted(data) => all.push(Event::Redacted(Cow::Owned(data.clone()))),
                 Piece::Tool { name, arguments } => {
                     let index = calls;
                     calls += 1;
@@ -266,6 +278,7 @@ proptest! {
         let mut renderer = typed::Renderer::new();
         let stream = rendered(&answer.events(), |event, out| renderer.render(event, out));
         let mut expected = answer.content();
+        expected.retain(|event| !matches!(event, Event::Signature(_) | Event::Redacted(_)));
         expected.extend([Event::Stop(answer.stop), Event::End]);
         prop_assert_eq!(said(Dialect::Typed, &stream), written(expected));
         let ids: Vec<u64> = events(&stream).filter_map(|event| event.id?.parse().ok()).collect();

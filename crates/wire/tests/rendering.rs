@@ -11,6 +11,7 @@ fn answer() -> Vec<Event<'static>> {
         Event::Ping,
         Event::Reasoning("Hm".into()),
         Event::Signature("sig".into()),
+        Event::Redacted("opaque".into()),
         Event::Text("".into()),
         Event::Text("Hello \"you\"\n".into()),
         Event::Other,

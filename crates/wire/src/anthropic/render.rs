@@ -82,6 +82,7 @@ impl Renderer {
                 self.delta(Kind::Thinking, b"\"thinking_delta\",\"thinking\":", text, out);
             }
             Event::Signature(text) if !text.is_empty() => self.signature(text, out),
+            Event::Redacted(data) if !data.is_empty() => self.redacted(data, out),
             Event::ToolStart { index, id, name } => self.tool_start(*index, id, name, out),
             Event::ToolArguments { index, json } if !json.is_empty() => {
                 self.tool_arguments(*index, json, out)
@@ -130,6 +131,15 @@ impl Renderer {
         let block = self.block(Kind::Thinking, out);
         write_delta(out, block, b"\"signature_delta\",\"signature\":", text);
         self.open = Some(Open { kind: Kind::Signed, block });
+    }
+
+    /// A block that is there at once.
+    fn redacted(&mut self, data: &str, out: &mut Vec<u8>) {
+        self.start(out);
+        self.stop_blocks(out);
+        let block = self.take_index();
+        start_block(out, block, &json!({ "type": "redacted_thinking", "data": data }));
+        stop_block(out, block);
     }
 
     /// The open block of `kind`; another one that is open ends first.
@@ -247,7 +257,7 @@ fn write_delta(out: &mut Vec<u8>, index: u64, head: &[u8], text: &str) {
 
 /// Anthropic's `usage` object: input without what the cache read or wrote. Only `output_tokens` is
 /// always there, because clients require it.
-fn usage_json(usage: &Usage) -> Value {
+pub(super) fn usage_json(usage: &Usage) -> Value {
     let mut object = json!({ "output_tokens": usage.output_tokens.unwrap_or(0) });
     let cached = usage.cache_read_tokens.unwrap_or(0).saturating_add(usage.cache_write_tokens.unwrap_or(0));
     let counts = [

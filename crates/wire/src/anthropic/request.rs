@@ -1,261 +1,148 @@
-//! Requests. Tool results are blocks of a user's message here and messages of their own in our model.
+//! Requests, read. Tool results are blocks of a user's message here and messages of their own in our
+//! model. Errors are made where they are seen, with the name of the field, and get the path before it on
+//! their way up.
+
+mod blocks;
+mod render;
+mod thinking;
 
 use serde_json::{Value, json};
 
-use crate::capabilities::Capabilities;
-use crate::chat::{Message, Part, Request, Role, Tool, ToolChoice};
+use crate::ApiError;
+use crate::chat::{Format, Request, Thinking, Tool, ToolChoice, note};
 use crate::fields::{Fields, invalid, unsupported};
-use crate::{ApiError, Rendered};
 
-/// Reads the body of a request. What this model has no place for stays in `rest`. Reasoning blocks of
-/// earlier turns are left out: their signatures mean nothing to another provider.
+use blocks::Reader;
+pub use render::render_request;
+
+/// Reads the body of a request. What this model has no place for stays in `rest`, or is named in
+/// `dropped` where it stands deeper.
+///
+/// # Errors
+/// What is wrong with it, or cannot be translated, and where.
 pub fn parse_request(body: &[u8]) -> Result<Request, ApiError> {
     let mut fields = Fields::read(body)?;
     let model = fields.string("model")?.filter(|model| !model.is_empty());
     let model = model.ok_or_else(|| invalid("a model is required").at("model"))?;
     let mut request = Request { model, ..Request::default() };
+    let mut reader = Reader::default();
     if let Some(system) = fields.take("system") {
-        texts(system, "system", &mut request.system)?;
+        request.system = reader.texts(system, "system").map_err(|error| error.under("system"))?;
     }
     let conversation =
         fields.array("messages")?.ok_or_else(|| invalid("messages are required").at("messages"))?;
     for (i, message) in conversation.into_iter().enumerate() {
-        parse_message(message, &format!("messages[{i}]"), &mut request)?;
+        let path = format!("messages[{i}]");
+        let read = Fields::object(message).and_then(|fields| reader.message(fields, &path, &mut request));
+        read.map_err(|error| error.under(&path))?;
     }
+    request.dropped = reader.dropped;
     if request.messages.is_empty() {
         return Err(invalid("the conversation needs at least one message").at("messages"));
     }
-    request.stream = fields.bool("stream")?.unwrap_or(false);
-    request.max_tokens = fields.natural("max_tokens")?;
-    request.temperature = fields.number("temperature")?;
-    request.top_p = fields.number("top_p")?;
-    request.stop = fields.strings("stop_sequences")?;
-    for (i, tool) in fields.array("tools")?.unwrap_or_default().into_iter().enumerate() {
-        request.tools.push(parse_tool(tool, &format!("tools[{i}]"))?);
-    }
-    if let Some(choice) = fields.take("tool_choice") {
-        request.tool_choice = Some(parse_tool_choice(&choice)?);
-    }
+    options(&mut fields, &mut request)?;
     request.rest = fields.rest();
     Ok(request)
 }
 
-fn parse_message(message: Value, path: &str, request: &mut Request) -> Result<(), ApiError> {
-    let mut message = Fields::of(message, path)?;
-    let role = message.string("role").map_err(|error| error.under(path))?;
-    let content = message.take("content");
-    let content = content.ok_or_else(|| invalid("content is required").at(format!("{path}.content")))?;
-    let role = match role.as_deref() {
-        Some("user") => Role::User,
-        Some("assistant") => Role::Assistant,
-        Some("system") => return texts(content, &format!("{path}.content"), &mut request.system),
-        Some(_) => return Err(invalid("expected `user` or `assistant`").at(format!("{path}.role"))),
-        None => return Err(invalid("a role is required").at(format!("{path}.role"))),
-    };
-    let blocks = match content {
-        Value::String(text) => {
-            request.messages.push(Message { role, parts: vec![Part::Text(text)] });
-            return Ok(());
-        }
-        Value::Array(blocks) => blocks,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-            return Err(invalid("expected a string or a list of blocks").at(format!("{path}.content")));
-        }
-    };
-    let (mut results, mut parts) = (Vec::new(), Vec::new());
-    for (i, block) in blocks.into_iter().enumerate() {
-        match parse_block(block, &format!("{path}.content[{i}]"))? {
-            Some(result @ Part::ToolResult { .. }) => results.push(result),
-            Some(part) => parts.push(part),
-            None => {}
+fn options(fields: &mut Fields, request: &mut Request) -> Result<(), ApiError> {
+    for name in ["mcp_servers", "container"] {
+        if fields.take(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty)) {
+            return Err(unsupported("what the provider runs itself cannot be translated").at(name));
         }
     }
-    let said_nothing = results.is_empty();
-    if !said_nothing {
-        request.messages.push(Message { role: Role::Tool, parts: results });
+    request.stream = fields.bool("stream")?.unwrap_or(false);
+    request.max_tokens = fields.positive("max_tokens")?;
+    request.temperature = fields.within("temperature", 0.0..=1.0)?;
+    request.top_p = fields.within("top_p", 0.0..=1.0)?;
+    request.top_k = fields.natural("top_k")?;
+    request.stop = fields.strings("stop_sequences")?;
+    let Request { dropped, .. } = request;
+    request.tools = fields.each("tools", |fields| tool(fields, dropped))?;
+    if let Some((choice, parallel)) = fields.inside("tool_choice", tool_choice)? {
+        request.tool_choice = Some(choice);
+        request.parallel_tools = parallel;
     }
-    if !parts.is_empty() || said_nothing {
-        request.messages.push(Message { role, parts });
-    }
-    Ok(())
-}
-
-fn parse_block(block: Value, path: &str) -> Result<Option<Part>, ApiError> {
-    let mut block = Fields::of(block, path)?;
-    let mut string = |name: &str| {
-        let text = block.string(name).map_err(|error| error.under(path))?;
-        text.ok_or_else(|| invalid(format!("a {name} is required")).at(format!("{path}.{name}")))
-    };
-    Ok(Some(match string("type")?.as_str() {
-        "text" => Part::Text(string("text")?),
-        "tool_use" => {
-            let (id, name) = (string("id")?, string("name")?);
-            let input = block.take("input").unwrap_or_else(|| json!({}));
-            Part::ToolCall { id, name, arguments: input.to_string() }
-        }
-        "tool_result" => {
-            let id = string("tool_use_id")?;
-            let mut said = Vec::new();
-            if let Some(content) = block.take("content") {
-                texts(content, &format!("{path}.content"), &mut said)?;
-            }
-            let is_error = block.bool("is_error").map_err(|error| error.under(path))?.unwrap_or(false);
-            Part::ToolResult { id, content: said, is_error }
-        }
-        "thinking" | "redacted_thinking" => return Ok(None),
-        other => {
-            let message = format!("a block of type `{other}` cannot be translated to another dialect");
-            return Err(unsupported(message).at(path));
-        }
-    }))
-}
-
-/// A string, or a list of text blocks.
-fn texts(value: Value, path: &str, out: &mut Vec<Part>) -> Result<(), ApiError> {
-    let blocks = match value {
-        Value::String(text) => {
-            out.push(Part::Text(text));
-            return Ok(());
-        }
-        Value::Array(blocks) => blocks,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-            return Err(invalid("expected a string or a list of text blocks").at(path));
-        }
-    };
-    for (i, block) in blocks.into_iter().enumerate() {
-        let path = format!("{path}[{i}]");
-        match parse_block(block, &path)? {
-            Some(text @ Part::Text(_)) => out.push(text),
-            _ => return Err(unsupported("only text can be translated to another dialect").at(path)),
-        }
-    }
-    Ok(())
-}
-
-fn parse_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
-    let mut tool = Fields::of(tool, path)?;
-    let kind = tool.string("type").map_err(|error| error.under(path))?;
-    if kind.as_deref().is_some_and(|kind| kind != "custom") {
-        let message = "a tool that the provider runs cannot be translated to another dialect";
-        return Err(unsupported(message).at(format!("{path}.type")));
-    }
-    let name = tool.string("name").map_err(|error| error.under(path))?.filter(|name| !name.is_empty());
-    Ok(Tool {
-        name: name.ok_or_else(|| invalid("a tool needs a name").at(format!("{path}.name")))?,
-        description: tool.string("description").map_err(|error| error.under(path))?,
-        parameters: tool
-            .take("input_schema")
-            .unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
-        strict: tool.bool("strict").map_err(|error| error.under(path))?,
-    })
-}
-
-fn parse_tool_choice(choice: &Value) -> Result<ToolChoice, ApiError> {
-    let word = |key: &str| choice.get(key).and_then(Value::as_str);
-    match (word("type"), word("name")) {
-        (Some("auto"), _) => Ok(ToolChoice::Auto),
-        (Some("none"), _) => Ok(ToolChoice::None),
-        (Some("any"), _) => Ok(ToolChoice::Required),
-        (Some("tool"), Some(name)) => Ok(ToolChoice::Named(name.to_owned())),
-        _ => Err(invalid("expected type `auto`, `any`, `none`, or `tool` with a name").at("tool_choice")),
-    }
-}
-
-/// Writes a request. `rest` is another dialect's and is left out: the caller names it as dropped.
-#[must_use]
-pub fn render_request(request: &Request) -> Rendered {
-    let mut messages: Vec<Value> = Vec::with_capacity(request.messages.len());
-    let mut tool_turn = false;
-    for message in &request.messages {
-        let content: Vec<Value> = message.parts.iter().filter_map(render_part).collect();
-        if content.is_empty() {
-            // This API refuses a message that says nothing; leaving it out says the same.
-            continue;
-        }
-        let role = match message.role {
-            Role::User | Role::Tool => "user",
-            Role::Assistant => "assistant",
-        };
-        // All results of one turn must stand in one message.
-        let results = message.role == Role::Tool;
-        match messages.last_mut().and_then(|last| last["content"].as_array_mut()) {
-            Some(last) if results && tool_turn => last.extend(content),
-            _ => messages.push(json!({ "role": role, "content": content })),
-        }
-        tool_turn = results;
-    }
-    let mut body = json!({
-        "model": request.model,
-        "max_tokens": request.max_tokens.unwrap_or(Capabilities::of(&request.model).output_tokens_max),
-        "messages": messages,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "tool_choice": request.tool_choice.as_ref().map(render_tool_choice),
+    let user = fields.inside("metadata", |mut fields| {
+        let user = fields.string("user_id")?;
+        fields.leave(dropped);
+        Ok(user)
     });
-    let system: Vec<Value> = request.system.iter().filter_map(render_part).collect();
-    let tools: Vec<Value> = request.tools.iter().map(render_tool).collect();
-    for (name, list) in [
-        ("system", system),
-        ("tools", tools),
-        ("stop_sequences", request.stop.iter().map(|s| json!(s)).collect()),
-    ] {
-        if !list.is_empty() {
-            body[name] = Value::Array(list);
+    request.user = user?.flatten();
+    let thought = fields.inside("thinking", |fields| thinking(fields, dropped))?;
+    let older = fields.inside("output_format", format)?;
+    let config = fields.inside("output_config", |mut fields| {
+        let config = (fields.string("effort")?, fields.inside("format", format)?);
+        fields.leave(dropped);
+        Ok(config)
+    });
+    let (effort, newer) = config?.unwrap_or_default();
+    request.format = newer.or(older);
+    request.thinking = match (thought, effort) {
+        (None | Some(Thinking::Adaptive), Some(word)) => Some(Thinking::Effort(word)),
+        (thought, effort) => {
+            // Our model says how much in one way only, and a number says it best.
+            effort.iter().for_each(|_| note(dropped, "effort"));
+            thought
         }
-    }
-    if request.stream {
-        body["stream"] = Value::Bool(true);
-    }
-    if let Value::Object(fields) = &mut body {
-        fields.retain(|_, value| !value.is_null());
-    }
-    Rendered { body: body.to_string().into_bytes(), dropped: request.rest.keys().cloned().collect() }
+    };
+    Ok(())
 }
 
-/// A block; nothing for an empty text, which this API refuses.
-fn render_part(part: &Part) -> Option<Value> {
-    Some(match part {
-        Part::Text(text) if text.is_empty() => return None,
-        Part::Media(_) | Part::Reasoning(_) => return None,
-        Part::Text(text) => json!({ "type": "text", "text": text }),
-        Part::ToolCall { id, name, arguments } => {
-            json!({ "type": "tool_use", "id": id, "name": name, "input": input(arguments) })
+fn thinking(mut fields: Fields, dropped: &mut Vec<String>) -> Result<Thinking, ApiError> {
+    let thinking = match fields.filled("type")?.as_str() {
+        "disabled" => Thinking::Off,
+        "adaptive" => Thinking::Adaptive,
+        "enabled" => {
+            let budget = fields.positive("budget_tokens")?;
+            Thinking::Budget(budget.ok_or_else(|| invalid("a budget is required").at("budget_tokens"))?)
         }
-        Part::ToolResult { id, content, is_error } => {
-            let content: Vec<Value> = content.iter().filter_map(render_part).collect();
-            let mut result = json!({ "type": "tool_result", "tool_use_id": id, "content": content });
-            if *is_error {
-                result["is_error"] = Value::Bool(true);
-            }
-            result
-        }
-    })
+        _ => return Err(invalid("expected `enabled`, `disabled` or `adaptive`").at("type")),
+    };
+    fields.leave(dropped);
+    Ok(thinking)
 }
 
-/// Arguments as the object that this dialect requires. A model may have written something else.
-fn input(arguments: &str) -> Value {
-    if arguments.trim().is_empty() {
-        return json!({});
+fn format(mut fields: Fields) -> Result<Format, ApiError> {
+    if fields.filled("type")? != "json_schema" {
+        return Err(invalid("expected `json_schema`").at("type"));
     }
-    match serde_json::from_str(arguments) {
-        Ok(object @ Value::Object(_)) => object,
-        _ => json!({ "arguments": arguments }),
+    let schema = schema(&mut fields, "schema")?.ok_or_else(|| invalid("schema is required").at("schema"))?;
+    Ok(Format::Schema { name: None, description: None, schema, strict: None })
+}
+
+/// A JSON schema, as far as we look at it.
+fn schema(fields: &mut Fields, name: &str) -> Result<Option<Value>, ApiError> {
+    match fields.take(name) {
+        Some(schema) if !schema.is_object() => Err(invalid("expected an object").at(name)),
+        schema => Ok(schema),
     }
 }
 
-fn render_tool(tool: &Tool) -> Value {
-    let mut rendered = json!({ "name": tool.name, "input_schema": tool.parameters });
-    if let Some(description) = &tool.description {
-        rendered["description"] = json!(description);
+fn tool(mut fields: Fields, dropped: &mut Vec<String>) -> Result<Tool, ApiError> {
+    if fields.string("type")?.is_some_and(|kind| kind != "custom") {
+        let message = "a tool that the provider runs or defines cannot be translated to another dialect";
+        return Err(unsupported(message).at("type"));
     }
-    rendered
+    let tool = Tool {
+        name: fields.filled("name")?,
+        description: fields.string("description")?,
+        parameters: schema(&mut fields, "input_schema")?
+            .unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
+        strict: fields.bool("strict")?,
+    };
+    fields.leave(dropped);
+    Ok(tool)
 }
 
-fn render_tool_choice(choice: &ToolChoice) -> Value {
-    match choice {
-        ToolChoice::Auto => json!({ "type": "auto" }),
-        ToolChoice::None => json!({ "type": "none" }),
-        ToolChoice::Required => json!({ "type": "any" }),
-        ToolChoice::Named(name) => json!({ "type": "tool", "name": name }),
-    }
+/// The choice, and whether several tools may be called at once.
+fn tool_choice(mut fields: Fields) -> Result<(ToolChoice, Option<bool>), ApiError> {
+    let choice = match fields.filled("type")?.as_str() {
+        "auto" => ToolChoice::Auto,
+        "none" => ToolChoice::None,
+        "any" => ToolChoice::Required,
+        "tool" => ToolChoice::Named(fields.filled("name")?),
+        _ => return Err(invalid("expected `auto`, `any`, `none`, or `tool` with a name").at("type")),
+    };
+    Ok((choice, fields.bool("disable_parallel_tool_use")?.map(|disable| !disable)))
 }

@@ -57,6 +57,10 @@ struct Block<'a> {
     text: Str<'a>,
     #[serde(borrow)]
     thinking: Str<'a>,
+    #[serde(borrow)]
+    signature: Str<'a>,
+    #[serde(borrow)]
+    data: Str<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -131,7 +135,11 @@ impl Parser {
                 sink(Event::ToolStart { index, id, name });
             }
             Some("text") => block.text.filled().map(Event::Text).into_iter().for_each(sink),
-            Some("thinking") => block.thinking.filled().map(Event::Reasoning).into_iter().for_each(sink),
+            Some("thinking") => {
+                block.thinking.filled().map(Event::Reasoning).into_iter().for_each(&mut *sink);
+                block.signature.filled().map(Event::Signature).into_iter().for_each(sink);
+            }
+            Some("redacted_thinking") => block.data.filled().map(Event::Redacted).into_iter().for_each(sink),
             _ => {}
         }
     }

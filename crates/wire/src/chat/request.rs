@@ -48,6 +48,24 @@ pub struct Request {
     pub user: Option<String>,
     /// Fields of the caller's dialect that this model has no place for, as they came.
     pub rest: Map<String, Value>,
+    /// Names of what has no place here and stood deeper in the request than `rest` reaches.
+    pub dropped: Vec<String>,
+}
+
+impl Request {
+    /// The names of all that is lost if nothing but this model is written down, each once.
+    pub(crate) fn unsaid(&self) -> Vec<String> {
+        let mut names = self.dropped.clone();
+        self.rest.keys().for_each(|name| note(&mut names, name));
+        names
+    }
+}
+
+/// Puts `name` on the list of what is dropped, once.
+pub(crate) fn note(dropped: &mut Vec<String>, name: &str) {
+    if !dropped.iter().any(|known| known == name) {
+        dropped.push(name.to_owned());
+    }
 }
 
 /// Who speaks.
@@ -228,7 +246,7 @@ pub(crate) struct ToolIds {
 }
 
 impl ToolIds {
-    /// The assistant made a call. Its arguments must be a JSON object, or nothing.
+    /// The assistant made a call.
     pub(crate) fn made(&mut self, id: &str, path: &str) -> Result<(), ApiError> {
         if self.made.insert(id.to_owned()) {
             return Ok(());

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::reasoning::FORMAT;
 use crate::chat::{Event, StopReason, Usage};
 use crate::json::{number, string, value};
 use crate::{ApiError, Dialect};
@@ -17,6 +18,8 @@ pub struct Renderer {
     started: bool,
     stopped: bool,
     closed: bool,
+    /// Number of the reasoning block that a proof belongs to.
+    block: u64,
     usage: Usage,
 }
 
@@ -40,6 +43,7 @@ impl Renderer {
             started: false,
             stopped: false,
             closed: false,
+            block: 0,
             usage: Usage::default(),
         }
     }
@@ -60,6 +64,13 @@ impl Renderer {
             Event::Start { .. } => self.start(out),
             Event::Text(text) if !text.is_empty() => self.text(out, b"\"content\":", text),
             Event::Reasoning(text) if !text.is_empty() => self.text(out, b"\"reasoning_content\":", text),
+            Event::Signature(text) if !text.is_empty() => {
+                // The text went out before it, piece by piece.
+                self.detail(out, b"\"reasoning.text\",\"text\":\"\",\"signature\":", text);
+            }
+            Event::Redacted(data) if !data.is_empty() => {
+                self.detail(out, b"\"reasoning.encrypted\",\"data\":", data);
+            }
             Event::ToolStart { index, id, name } => self.tool_start(out, *index, id, name),
             Event::ToolArguments { index, json } if !json.is_empty() => {
                 self.tool_arguments(out, *index, json)
@@ -96,6 +107,22 @@ impl Renderer {
         self.open(out);
         out.extend_from_slice(key);
         string(out, text);
+        self.close(out, None);
+    }
+
+    /// What proves a block of reasoning, or stands in its place.
+    fn detail(&mut self, out: &mut Vec<u8>, head: &[u8], proof: &str) {
+        self.start(out);
+        self.open(out);
+        out.extend_from_slice(b"\"reasoning_details\":[{\"type\":");
+        out.extend_from_slice(head);
+        string(out, proof);
+        out.extend_from_slice(b",\"format\":");
+        string(out, FORMAT);
+        out.extend_from_slice(b",\"index\":");
+        number(out, self.block);
+        self.block += 1;
+        out.extend_from_slice(b"}]");
         self.close(out, None);
     }
 
@@ -168,7 +195,7 @@ impl Renderer {
 }
 
 /// OpenAI's word for a reason. It has five; a provider's own word that is none of them stays itself.
-fn finish_reason(reason: &StopReason) -> &str {
+pub(super) fn finish_reason(reason: &StopReason) -> &str {
     match reason {
         StopReason::Stop => "stop",
         StopReason::Length => "length",
@@ -180,7 +207,7 @@ fn finish_reason(reason: &StopReason) -> &str {
 }
 
 /// OpenAI's `usage` object. Counts that are not known are left out.
-fn usage_json(usage: &Usage) -> Value {
+pub(super) fn usage_json(usage: &Usage) -> Value {
     let mut object = json!({
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::reasoning::is_ours;
 use super::{UsageFields, stop_reason};
 use crate::chat::Event;
 use crate::dialect::NotJson;
@@ -42,9 +43,44 @@ struct Delta<'a> {
     #[serde(borrow)]
     reasoning: Str<'a>,
     #[serde(borrow)]
+    reasoning_details: List<DetailDelta<'a>>,
+    #[serde(borrow)]
     refusal: Str<'a>,
     #[serde(borrow)]
     tool_calls: List<ToolDelta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DetailDelta<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    #[serde(borrow)]
+    text: Str<'a>,
+    #[serde(borrow)]
+    summary: Str<'a>,
+    #[serde(borrow)]
+    signature: Str<'a>,
+    #[serde(borrow)]
+    data: Str<'a>,
+    #[serde(borrow)]
+    format: Str<'a>,
+}
+
+impl<'a> DetailDelta<'a> {
+    /// What the detail says; its text only where that was not `shown` already.
+    fn tell(self, shown: bool, sink: &mut dyn FnMut(Event<'a>)) {
+        let ours = is_ours(self.format.0.as_deref());
+        let text = self.text.filled().or_else(|| self.summary.filled()).filter(|_| !shown);
+        let (proof, data) = (self.signature.filled(), self.data.filled());
+        text.map(Event::Reasoning).into_iter().for_each(&mut *sink);
+        let proof = match self.kind.0.as_deref() {
+            Some("reasoning.text") => proof.map(Event::Signature),
+            Some("reasoning.encrypted") => data.map(Event::Redacted),
+            _ => None,
+        };
+        proof.filter(|_| ours).into_iter().for_each(sink);
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -116,8 +152,11 @@ impl Parser {
 
     fn delta<'a>(&mut self, delta: Delta<'a>, sink: &mut dyn FnMut(Event<'a>)) {
         // The same text under both names, where a server is between the two.
-        if let Some(text) = delta.reasoning_content.filled().or_else(|| delta.reasoning.filled()) {
-            sink(Event::Reasoning(text));
+        let thought = delta.reasoning_content.filled().or_else(|| delta.reasoning.filled());
+        let shown = thought.is_some();
+        thought.map(Event::Reasoning).into_iter().for_each(&mut *sink);
+        for detail in delta.reasoning_details.0 {
+            detail.tell(shown, sink);
         }
         if let Some(text) = delta.content.filled() {
             sink(Event::Text(text));
