@@ -78,7 +78,8 @@ impl Dialect {
             }
             Self::OpenAiResponses => {
                 frame.extend_from_slice(b"event: error\ndata: ");
-                openai_responses::write_error(&mut frame, error);
+                // The relay does not count the provider's events.
+                openai_responses::write_error(&mut frame, error, 0);
             }
             Self::Anthropic => {
                 frame.extend_from_slice(b"event: error\ndata: ");
@@ -115,7 +116,8 @@ impl Dialect {
             Self::OpenAiChat => openai_chat::parse_request(body),
             Self::Anthropic => anthropic::parse_request(body),
             Self::Typed => typed::parse_request(body),
-            Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther => return None,
+            Self::OpenAiResponses => openai_responses::parse_request(body),
+            Self::OpenAiCompletions | Self::OpenAiOther => return None,
         })
     }
 
@@ -126,11 +128,10 @@ impl Dialect {
     pub fn render_request(self, request: &chat::Request) -> Result<Rendered, ApiError> {
         match self {
             Self::Anthropic => Ok(anthropic::render_request(request)),
-            Self::OpenAiChat
-            | Self::OpenAiResponses
-            | Self::OpenAiCompletions
-            | Self::OpenAiOther
-            | Self::Typed => Ok(openai_chat::render_request(request, true)),
+            Self::OpenAiResponses => openai_responses::render_request(request),
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+                Ok(openai_chat::render_request(request, true))
+            }
         }
     }
 
@@ -141,7 +142,10 @@ impl Dialect {
         match self {
             Self::Anthropic => StreamRenderer::Anthropic(anthropic::Renderer::new(id, model)),
             Self::Typed => StreamRenderer::Typed(typed::Renderer::new().request_id(id)),
-            Self::OpenAiChat | Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther => {
+            Self::OpenAiResponses => {
+                StreamRenderer::OpenAiResponses(openai_responses::Renderer::new(id, model, *created))
+            }
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther => {
                 let renderer = openai_chat::Renderer::new(id, model, *created);
                 StreamRenderer::OpenAiChat(renderer.include_usage(*include_usage))
             }
@@ -165,14 +169,28 @@ impl Dialect {
     ///
     /// # Errors
     /// If it is none.
-    pub fn parse_answer(self, _body: &[u8]) -> Result<chat::Answer, ApiError> {
-        Err(ApiError::new(ErrorKind::Upstream, "this answer cannot be translated"))
+    pub fn parse_answer(self, body: &[u8]) -> Result<chat::Answer, ApiError> {
+        match self {
+            Self::OpenAiResponses => openai_responses::parse_answer(body),
+            Self::OpenAiChat
+            | Self::OpenAiCompletions
+            | Self::OpenAiOther
+            | Self::Anthropic
+            | Self::Typed => Err(ApiError::new(ErrorKind::Upstream, "this answer cannot be translated")),
+        }
     }
 
     /// A whole answer for a caller of this dialect.
     #[must_use]
-    pub fn render_answer(self, _answer: &chat::Answer, _identity: &Identity) -> Vec<u8> {
-        Vec::new()
+    pub fn render_answer(self, answer: &chat::Answer, identity: &Identity) -> Vec<u8> {
+        match self {
+            Self::OpenAiResponses => openai_responses::render_answer(answer, identity),
+            Self::OpenAiChat
+            | Self::OpenAiCompletions
+            | Self::OpenAiOther
+            | Self::Anthropic
+            | Self::Typed => Vec::new(),
+        }
     }
 
     /// What is booked of a whole (not streamed) answer, as far as it can be read.
