@@ -78,7 +78,8 @@ impl Dialect {
             }
             Self::OpenAiResponses => {
                 frame.extend_from_slice(b"event: error\ndata: ");
-                openai_responses::write_error(&mut frame, error);
+                // The relay does not count the provider's events.
+                openai_responses::write_error(&mut frame, error, 0);
             }
             Self::Anthropic => {
                 frame.extend_from_slice(b"event: error\ndata: ");
@@ -115,7 +116,8 @@ impl Dialect {
             Self::OpenAiChat => openai_chat::parse_request(body),
             Self::Anthropic => anthropic::parse_request(body),
             Self::Typed => typed::parse_request(body),
-            Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther => return None,
+            Self::OpenAiResponses => openai_responses::parse_request(body),
+            Self::OpenAiCompletions | Self::OpenAiOther => return None,
         })
     }
 
@@ -126,11 +128,10 @@ impl Dialect {
     pub fn render_request(self, request: &chat::Request) -> Result<Rendered, ApiError> {
         match self {
             Self::Anthropic => anthropic::render_request(request),
-            Self::OpenAiChat
-            | Self::OpenAiResponses
-            | Self::OpenAiCompletions
-            | Self::OpenAiOther
-            | Self::Typed => openai_chat::render_request(request, true),
+            Self::OpenAiResponses => openai_responses::render_request(request),
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+                openai_chat::render_request(request, true)
+            }
         }
     }
 
@@ -141,7 +142,10 @@ impl Dialect {
         match self {
             Self::Anthropic => StreamRenderer::Anthropic(anthropic::Renderer::new(id, model)),
             Self::Typed => StreamRenderer::Typed(typed::Renderer::new().request_id(id)),
-            Self::OpenAiChat | Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther => {
+            Self::OpenAiResponses => {
+                StreamRenderer::OpenAiResponses(openai_responses::Renderer::new(id, model, *created))
+            }
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther => {
                 let renderer = openai_chat::Renderer::new(id, model, *created);
                 StreamRenderer::OpenAiChat(renderer.include_usage(*include_usage))
             }
@@ -168,8 +172,9 @@ impl Dialect {
     pub fn parse_answer(self, body: &[u8]) -> Result<chat::Answer, ApiError> {
         match self {
             Self::OpenAiChat => openai_chat::parse_answer(body),
+            Self::OpenAiResponses => openai_responses::parse_answer(body),
             Self::Anthropic => anthropic::parse_answer(body),
-            Self::OpenAiResponses | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+            Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
                 Err(ApiError::new(ErrorKind::Upstream, "this answer cannot be translated"))
             }
         }
@@ -180,11 +185,10 @@ impl Dialect {
     pub fn render_answer(self, answer: &chat::Answer, identity: &Identity) -> Vec<u8> {
         match self {
             Self::Anthropic => anthropic::render_answer(answer, identity),
-            Self::OpenAiChat
-            | Self::OpenAiResponses
-            | Self::OpenAiCompletions
-            | Self::OpenAiOther
-            | Self::Typed => openai_chat::render_answer(answer, identity),
+            Self::OpenAiResponses => openai_responses::render_answer(answer, identity),
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+                openai_chat::render_answer(answer, identity)
+            }
         }
     }
 

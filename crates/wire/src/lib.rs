@@ -5,8 +5,8 @@
 //! - [`chat`]: the one request model and the one event model that every dialect maps to.
 //! - [`error`]: the one error model, and how it looks in each dialect.
 //! - [`dialect`]: which dialect is which, and what each needs on the wire (keepalive, error frame).
-//! - [`openai_chat`], [`anthropic`], [`typed`]: one codec each, parse and render.
-//! - [`openai_responses`], [`openai_completions`]: parsers alone, enough to time a stream that passes through.
+//! - [`openai_chat`], [`openai_responses`], [`anthropic`], [`typed`]: one codec each, parse and render.
+//! - [`openai_completions`]: a parser alone, enough to time a stream that passes through.
 //!
 //! Invariant: no I/O, no clock, no async; nothing here panics on any input.
 #![forbid(unsafe_code)]

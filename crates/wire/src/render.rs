@@ -1,7 +1,7 @@
 //! What a renderer is told, and what it gives back.
 
 use crate::chat::Event;
-use crate::{anthropic, openai_chat, typed};
+use crate::{anthropic, openai_chat, openai_responses, typed};
 
 /// A request in another dialect than its caller's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Identity {
 pub enum StreamRenderer {
     /// OpenAI Chat Completions.
     OpenAiChat(openai_chat::Renderer),
+    /// OpenAI Responses.
+    OpenAiResponses(openai_responses::Renderer),
     /// Anthropic Messages.
     Anthropic(anthropic::Renderer),
     /// Our own typed events.
@@ -47,6 +49,7 @@ impl StreamRenderer {
     pub fn render(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(renderer) => renderer.render(event, out),
+            Self::OpenAiResponses(renderer) => renderer.render(event, out),
             Self::Anthropic(renderer) => renderer.render(event, out),
             Self::Typed(renderer) => renderer.render(event, out),
         }
