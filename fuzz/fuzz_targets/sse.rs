@@ -87,8 +87,12 @@ fn parse(stream: &[u8]) {
         let _ = dialect.facts(stream);
         let _ = dialect.parse_error_body(500, stream);
     }
-    let requests =
-        [openai_chat::parse_request(stream), anthropic::parse_request(stream), typed::parse_request(stream)];
+    let requests = [
+        openai_chat::parse_request(stream),
+        anthropic::parse_request(stream),
+        typed::parse_request(stream),
+        typed::parse_ui_request(stream).map(|ui| ui.request),
+    ];
     for request in requests.into_iter().flatten() {
         let _ = openai_chat::render_request(&request, true);
         let _ = anthropic::render_request(&request);

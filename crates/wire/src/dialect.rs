@@ -20,7 +20,7 @@ pub enum Dialect {
     OpenAiOther,
     /// Anthropic Messages, `/v1/messages`.
     Anthropic,
-    /// firsttoken's own typed events, `/v1/chat`.
+    /// firsttoken's own typed events, `/v1/chat`, which are the AI SDK's UI message stream, too.
     Typed,
 }
 
@@ -66,8 +66,9 @@ impl Dialect {
         body
     }
 
-    /// One SSE frame: how this dialect says `error` in a stream that already has status 200.
-    /// It is the last frame; no terminal event of a good end may follow.
+    /// How this dialect says `error` in a stream that already has status 200: one SSE frame, and in
+    /// the typed events one for each of their faces. It is the last; no terminal event of a good end may
+    /// follow.
     #[must_use]
     pub fn error_event(self, error: &ApiError, request_id: Option<&str>) -> Vec<u8> {
         let mut frame = Vec::with_capacity(256);
@@ -87,7 +88,9 @@ impl Dialect {
             }
             Self::Typed => {
                 frame.extend_from_slice(b"event: error\ndata: ");
-                typed::write_error(&mut frame, error, request_id);
+                typed::write_error_data(&mut frame, error, request_id);
+                frame.extend_from_slice(b"\n\ndata: ");
+                typed::write_error_text(&mut frame, error);
             }
         }
         frame.extend_from_slice(b"\n\n");
@@ -200,7 +203,8 @@ impl Dialect {
             Self::OpenAiResponses => openai_responses::facts(body),
             Self::OpenAiOther => openai_chat::other_facts(body),
             Self::Anthropic => anthropic::facts(body),
-            Self::Typed => typed::facts(body),
+            // It is always a stream.
+            Self::Typed => Facts::default(),
         }
     }
 
@@ -212,7 +216,7 @@ impl Dialect {
             Self::OpenAiResponses => Inner::OpenAiResponses(openai_responses::Parser::default()),
             Self::OpenAiCompletions => Inner::OpenAiCompletions(openai_completions::Parser::default()),
             Self::Anthropic => Inner::Anthropic(anthropic::Parser::default()),
-            Self::Typed => Inner::Typed,
+            Self::Typed => Inner::Typed(typed::Parser::default()),
         };
         StreamParser { inner, template: None, lessons: LESSONS }
     }
@@ -235,8 +239,7 @@ enum Inner {
     OpenAiResponses(openai_responses::Parser),
     OpenAiCompletions(openai_completions::Parser),
     Anthropic(anthropic::Parser),
-    /// Its events name everything they need.
-    Typed,
+    Typed(typed::Parser),
 }
 
 impl StreamParser {
@@ -307,7 +310,7 @@ impl Inner {
             Self::OpenAiResponses(parser) => parser.parse(event, tell),
             Self::OpenAiCompletions(parser) => parser.parse(event, tell),
             Self::Anthropic(parser) => parser.parse(event, tell),
-            Self::Typed => typed::parse(event, tell),
+            Self::Typed(parser) => parser.parse(event, tell),
         }
     }
 }

@@ -113,7 +113,7 @@ fn a_small_stream_may_be_cut_at_any_two_bytes() {
         ),
         (
             Dialect::Typed,
-            "\u{feff}id: 1\nevent: token\ndata: {\"text\":\ndata: \"a\"}\n\nevent: done\ndata: {}\n\n",
+            "\u{feff}id: 1\nevent: token\ndata: {\"type\":\"text-delta\",\"delta\":\ndata: \"a\"}\n\ndata: [DONE]\n\n",
         ),
     ] {
         for end in ["\n", "\r\n", "\r"] {

@@ -95,7 +95,7 @@ proptest! {
                 }
             }
         }
-        let requests = [openai_chat::parse_request(&bytes), anthropic::parse_request(&bytes), typed::parse_request(&bytes)];
+        let requests = [openai_chat::parse_request(&bytes), anthropic::parse_request(&bytes), typed::parse_request(&bytes), typed::parse_ui_request(&bytes).map(|ui| ui.request)];
         for request in requests.into_iter().flatten() {
             for dialect in DIALECTS {
                 let _ = dialect.render_request(&request);
@@ -115,7 +115,13 @@ fn json() -> impl Strategy<Value = Vec<u8>> {
             Just("message_delta"),
             Just("response.completed"),
             Just("tool_use"),
+            Just("tool-f"),
+            Just("tool-input-delta"),
+            Just("tool-input-available"),
+            Just("output-available"),
+            Just("finish"),
             Just("user"),
+            Just("assistant"),
             Just("")
         ]
         .prop_map(Into::into),
@@ -140,6 +146,12 @@ fn json() -> impl Strategy<Value = Vec<u8>> {
         Just("system"),
         Just("tools"),
         Just("text"),
+        Just("parts"),
+        Just("state"),
+        Just("toolCallId"),
+        Just("toolName"),
+        Just("messageMetadata"),
+        Just("providerMetadata"),
     ];
     leaf.prop_recursive(5, 40, 5, move |inner| {
         prop_oneof![
@@ -277,9 +289,9 @@ proptest! {
     fn typed_reads_what_it_renders(answer in answer()) {
         let mut renderer = typed::Renderer::new();
         let stream = rendered(&answer.events(), |event, out| renderer.render(event, out));
-        let mut expected = answer.content();
-        expected.retain(|event| !matches!(event, Event::Signature(_) | Event::Redacted(_)));
-        expected.extend([Event::Stop(answer.stop), Event::End]);
+        let mut expected = vec![Event::Start { id: "".into(), model: "".into() }];
+        expected.extend(answer.content());
+        expected.extend([Event::Usage(answer.usage), Event::Stop(answer.stop), Event::End]);
         prop_assert_eq!(said(Dialect::Typed, &stream), written(expected));
         let ids: Vec<u64> = events(&stream).filter_map(|event| event.id?.parse().ok()).collect();
         prop_assert_eq!(ids, (1..=renderer.last_id()).collect::<Vec<u64>>());

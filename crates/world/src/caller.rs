@@ -114,10 +114,9 @@ impl Caller {
     #[must_use]
     pub fn is_terminal(self, event: &Fields) -> bool {
         match self {
-            Self::Chat | Self::Completions => event.data == "[DONE]",
+            Self::Chat | Self::Completions | Self::Typed => event.data == "[DONE]",
             Self::Messages => event.name == "message_stop",
             Self::Responses => event.name == "response.completed" || event.name == "response.incomplete",
-            Self::Typed => event.name == "done",
         }
     }
 
@@ -137,7 +136,7 @@ impl Caller {
             Self::Completions => &json["choices"][0]["text"],
             Self::Messages if event.name == "content_block_delta" => &json["delta"]["text"],
             Self::Responses if event.name == "response.output_text.delta" => &json["delta"],
-            Self::Typed if event.name == "token" => &json["text"],
+            Self::Typed if json["type"] == "text-delta" => &json["delta"],
             Self::Messages | Self::Responses | Self::Typed => &Value::Null,
         };
         text.as_str().unwrap_or_default().to_owned()
@@ -152,11 +151,12 @@ impl Caller {
             Self::Chat | Self::Completions => (event.name.is_empty(), &json["error"]["code"]),
             Self::Messages => (event.name == "error" && json["type"] == "error", &json["error"]["type"]),
             Self::Responses => (event.name == "error" && json["type"] == "error", &json["code"]),
-            Self::Typed => (event.name == "error", &json["code"]),
+            Self::Typed => (event.name == "error" && json["type"] == "data-error", &json["data"]["code"]),
         };
         let said = match self {
             Self::Chat | Self::Completions | Self::Messages => &json["error"]["message"],
-            Self::Responses | Self::Typed => &json["message"],
+            Self::Responses => &json["message"],
+            Self::Typed => &json["data"]["message"],
         };
         (shape && said.is_string()).then(|| code.as_str().unwrap_or_default().to_owned())
     }

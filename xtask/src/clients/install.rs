@@ -52,13 +52,29 @@ pub(super) fn node() -> Result<Command> {
     let there = installed().join("node");
     copy_files(&sources().join("node"), &there)?;
     copy_files(&sources(), &installed())?;
-    once(&there.join("package-lock.json"), &there, || {
+    node_tests(there)
+}
+
+/// The command that runs the suite of the AI SDK's client, of one release.
+///
+/// # Errors
+/// When its packages cannot be installed.
+pub(super) fn ui(release: &str) -> Result<Command> {
+    let (suite, there) = (sources().join("ui"), installed().join("ui").join(release));
+    copy_files(&suite.join(release), &there)?;
+    copy_files(&suite, &there)?;
+    node_tests(there)
+}
+
+/// Installs the packages of a folder; the command that runs its tests.
+fn node_tests(folder: PathBuf) -> Result<Command> {
+    once(&folder.join("package-lock.json"), &folder, || {
         let mut npm =
             process::command("npm", &["ci", "--omit=dev", "--no-audit", "--no-fund", "--loglevel=error"]);
-        process::run(npm.current_dir(&there))
+        process::run(npm.current_dir(&folder))
     })?;
     let mut node = Command::new("node");
-    node.args(["--test", "--test-reporter=spec", NODE_TEST_MS_MAX]).current_dir(there);
+    node.args(["--test", "--test-reporter=spec", NODE_TEST_MS_MAX]).current_dir(folder);
     Ok(node)
 }
 

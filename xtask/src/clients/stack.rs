@@ -61,9 +61,11 @@ impl Stack {
             )?,
             start_nginx(&folder, gateway, nginx)?,
         ];
+        let golden = process::root().join("crates/wire/tests/golden/typed");
         let environment = vec![
             ("FIRSTTOKEN_BINARY", process::firsttoken().to_string_lossy().into_owned()),
             ("FIRSTTOKEN_README", process::root().join("README.md").to_string_lossy().into_owned()),
+            ("FIRSTTOKEN_STREAMS", golden.to_string_lossy().into_owned()),
             ("FIRSTTOKEN_KEY", secret),
             ("FIRSTTOKEN_URL", format!("http://{gateway}")),
             ("SIM_URL", format!("http://{sim}")),

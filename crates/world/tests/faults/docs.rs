@@ -48,7 +48,7 @@ errors of the gateway's own it stands where the dialect has a place for it:
 | Chat Completions, completions | `{\"error\": {…}}` | `data: {\"error\": {…}}` | `error.code` |
 | Responses | `{\"error\": {…}}` | `event: error`, `{\"type\": \"error\", …}` | `error.code`, in the event `code` |
 | Messages | `{\"type\": \"error\", \"error\": {…}}` | `event: error`, the same | not said: `error.type` is `api_error`, `overloaded_error`, `timeout_error`, … |
-| `/v1/chat` | `{\"error\": {…}}` | `event: error` | `error.code`, in the event `code` |
+| `/v1/chat` | `{\"error\": {…}}` | `event: error`, a `data-error` chunk, and an `error` chunk behind it | `error.code`, in the event `data.code` |
 
 Each fault can be tried: the first column ends with its name for the simulated provider, to be sent in the
 header `x-sim` through a gateway in front of `firsttoken sim`: `x-sim: fault=cut@3`.

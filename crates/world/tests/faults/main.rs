@@ -236,7 +236,8 @@ async fn typed(
     let all: Vec<Fields> = events(&got.body()).iter().map(|event| Fields::of(event)).collect();
     let text: String = all.iter().map(|event| Caller::Typed.text(event)).collect();
     let first = all.first().ok_or("nothing came")?;
-    check(first.name == "status" && first.json()["phase"] == "accepted", || format!("first {first:?}"))?;
+    let accepted = first.name == "status" && first.json()["data"]["phase"] == "accepted";
+    check(accepted, || format!("first {first:?}"))?;
     let last = all.last().ok_or("nothing came")?;
     let failed: Vec<String> = all.iter().filter_map(|event| Caller::Typed.error_event(event)).collect();
     let done = all.iter().filter(|event| Caller::Typed.is_terminal(event)).count();
@@ -245,13 +246,14 @@ async fn typed(
     if cell == Cell::Full {
         check(failed.is_empty() && done == 1, || format!("errors {failed:?}, {done} ends"))?;
         check(Caller::Typed.is_terminal(last), || format!("last {last:?}"))?;
-        check(last.json()["reason"] == "stop", || format!("reason {}", last.json()["reason"]))?;
+        let finish = all.iter().find(|event| event.name == "done").ok_or("no `done`")?.json();
+        check(finish["messageMetadata"]["finishReason"] == "stop", || format!("reason in {finish}"))?;
         let whole = said.strip_suffix(" after the end").unwrap_or(&said);
         return check(text == whole, || format!("text {text:?} instead of {said:?}"));
     }
     check(failed.len() == 1 && done == 0, || format!("errors {failed:?}, {done} ends"))?;
     let own = cell == Cell::Theirs || failed[0] == code;
-    check(last.name == "error" && own, || format!("last {last:?} instead of {code}"))?;
+    check(last.json()["type"] == "error" && own, || format!("last {last:?} instead of {code}"))?;
     let enough = if interval == Interval::After { !text.is_empty() } else { text.is_empty() };
     check(enough && said.starts_with(&text), || format!("text {text:?} of {said:?}"))
 }

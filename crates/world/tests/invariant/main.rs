@@ -163,8 +163,9 @@ fn judge_typed(stream: &Stream, got: &Bytes, left: bool, told: bool) -> Result<(
     let errors = all.iter().filter(|event| caller.error_event(event).is_some()).count();
     let tail = stream.tail.as_ref().map_or("", |_| "never seen");
     let whole = text == stream.text || text.strip_suffix(tail) == Some(&stream.text);
-    let last =
-        all.last().is_some_and(|event| if told { event.name == "error" } else { event.name == "done" });
+    let last = all
+        .last()
+        .is_some_and(|event| if told { event.json()["type"] == "error" } else { caller.is_terminal(event) });
     match (left, told) {
         (true, _) if stream.text.starts_with(&text) || whole => Ok(()),
         (false, true) if whole && last && (errors, ends) == (1, 0) => Ok(()),
