@@ -49,7 +49,7 @@ fn usage() -> Usage {
     Usage {
         input_tokens: Some(20),
         cache_read_tokens: Some(16),
-        cache_write_tokens: None,
+        cache_write_tokens: Some(2),
         output_tokens: Some(7),
         reasoning_tokens: Some(0),
     }

@@ -44,14 +44,15 @@ impl Said {
             said.ended |= caller.is_terminal(&fields);
             said.text.push_str(&caller.text(&fields));
             if caller.error_event(&fields).is_some() {
-                let message = [&json["error"]["message"], &json["message"], &json["errorText"]];
+                let message = [&json["error"]["message"], &json["message"], &json["data"]["message"]];
                 said.error = message.iter().find_map(|m| m.as_str()).map(ToOwned::to_owned);
             }
             match caller {
                 Caller::Chat => said.chat(&json["choices"][0], "delta", &json["usage"], &mut pieces),
                 Caller::Messages => said.messages(&json, &mut pieces),
                 Caller::Responses => said.responses(&json, &mut pieces),
-                Caller::Completions | Caller::Typed => {}
+                Caller::Typed => said.typed(&json),
+                Caller::Completions => {}
             }
         }
         let calls = pieces.into_values().map(|(id, name, arguments)| (id, name, parsed(&arguments)));
@@ -169,6 +170,28 @@ impl Said {
         }
     }
 
+    /// The AI SDK's chunks. Calls are whole in one of them, whatever came in pieces before.
+    fn typed(&mut self, chunk: &Value) {
+        match chunk["type"].as_str().unwrap_or_default() {
+            "reasoning-delta" => self.reasoning.push_str(chunk["delta"].as_str().unwrap_or_default()),
+            "reasoning-end" => {
+                let own = &chunk["providerMetadata"]["firsttoken"]["signature"];
+                self.signature.push_str(own.as_str().unwrap_or_default());
+            }
+            "tool-input-available" => {
+                let (id, name) = (string(&chunk["toolCallId"]), string(&chunk["toolName"]));
+                self.calls.push((id, name, chunk["input"].clone()));
+            }
+            "data-finish" => self.stop = one_word(&string(&chunk["data"]["reason"])),
+            "message-metadata" => {
+                let usage = &chunk["messageMetadata"]["usage"];
+                let tokens = usage["inputTokens"].as_u64().zip(usage["outputTokens"].as_u64());
+                self.usage = tokens.or(self.usage);
+            }
+            _ => {}
+        }
+    }
+
     fn response(&mut self, json: &Value) {
         for item in json["output"].as_array().into_iter().flatten() {
             for part in item["content"].as_array().into_iter().flatten() {
@@ -215,7 +238,7 @@ fn one_word(word: &str) -> String {
     match word {
         "end_turn" | "stop_sequence" => "stop",
         "max_tokens" | "max_output_tokens" => "length",
-        "tool_use" | "tool_calls" => "tool",
+        "tool_use" | "tool_calls" | "tool-calls" => "tool",
         other => other,
     }
     .to_owned()

@@ -1,6 +1,6 @@
 //! Whole answers.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::item::{Head, Item, Kind, status, usage};
 use super::request::input;
@@ -81,5 +81,5 @@ pub fn render_answer(answer: &Answer, identity: &Identity) -> Vec<u8> {
     });
     let Identity { id, model, created, .. } = identity;
     let head = Head { id: id.clone(), model: model.clone(), created: *created };
-    json!(head.json(status, reason, output.collect(), usage(&answer.usage))).to_string().into_bytes()
+    head.json(status, reason, output.collect(), usage(&answer.usage)).to_string().into_bytes()
 }

@@ -125,19 +125,18 @@ pub(super) fn status(stop: Option<&StopReason>) -> (&'static str, Option<&str>) 
     ("incomplete", reason)
 }
 
-/// OpenAI's `usage` object. Clients require every count but that of cache writes, and the AI SDK loses the
-/// reason of the end without them, so what is not known is 0.
+/// OpenAI's `usage` object. The official SDKs' types require every count, and the AI SDK loses the reason of
+/// the end without them, so what is not known is 0.
 pub(super) fn usage(usage: &Usage) -> Value {
     let (input, output) = (usage.input_tokens.unwrap_or(0), usage.output_tokens.unwrap_or(0));
-    let mut object = json!({
+    json!({
         "input_tokens": input,
-        "input_tokens_details": { "cached_tokens": usage.cache_read_tokens.unwrap_or(0) },
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens.unwrap_or(0),
+            "cache_write_tokens": usage.cache_write_tokens.unwrap_or(0),
+        },
         "output_tokens": output,
         "output_tokens_details": { "reasoning_tokens": usage.reasoning_tokens.unwrap_or(0) },
         "total_tokens": input.saturating_add(output),
-    });
-    if let Some(count) = usage.cache_write_tokens {
-        object["input_tokens_details"]["cache_write_tokens"] = json!(count);
-    }
-    object
+    })
 }

@@ -14,7 +14,8 @@ for byte. Where it speaks another, the request is read into one model and writte
 token by token.
 
 `[[models]]` decides which upstream answers for a model's name. If a name has a rule for an upstream of each
-dialect, the caller's own dialect wins.
+dialect, the caller's own dialect wins. Responses pass to an upstream of `provider = \"openai\"`, unless it says
+`responses = false`.
 
 ## What works before what
 
@@ -34,9 +35,14 @@ pub(crate) fn page(found: &[Found]) -> String {
     let _ = writeln!(page, "| caller | upstream | {} |", names.join(" | "));
     let _ = writeln!(page, "|---|---|{}", "---|".repeat(names.len()));
     for row in found.chunk_by(|a, b| (a.caller, a.upstream) == (b.caller, b.upstream)) {
-        let cells: Vec<&str> = row.iter().map(|found| if found.wrong.is_none() { "yes" } else { "no" }).collect();
+        let cells: Vec<&str> =
+            row.iter().map(|found| if found.wrong.is_none() { "yes" } else { "no" }).collect();
         let (caller, upstream) = (name_of(row[0].caller), name_of(row[0].upstream.0));
-        let passes = if row[0].caller == row[0].upstream.0 { " (passes)" } else { "" };
+        let passes = match (row[0].caller, row[0].upstream.1) {
+            _ if row[0].caller == row[0].upstream.0 => ", passes",
+            (_, "old") => " without Responses",
+            _ => "",
+        };
         let _ = writeln!(page, "| {caller} | {upstream}{passes} | {} |", cells.join(" | "));
     }
     page + FOOT
