@@ -10,11 +10,11 @@ fn identity() -> Identity {
 }
 
 fn parse(dialect: Dialect, body: &Value) -> Answer {
-    dialect.parse_answer(body.to_string().as_bytes()).unwrap()
+    dialect.parse_answer(body.to_string().as_bytes()).expect("known")
 }
 
 fn render(dialect: Dialect, answer: &Answer) -> Value {
-    serde_json::from_slice(&dialect.render_answer(answer, &identity())).unwrap()
+    serde_json::from_slice(&dialect.render_answer(answer, &identity())).expect("known")
 }
 
 fn claude() -> Value {
