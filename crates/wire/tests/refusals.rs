@@ -4,14 +4,14 @@ use firsttoken_wire::{ApiError, Dialect, ErrorKind, openai_chat};
 use serde_json::{Value, json};
 
 fn parse_error(dialect: Dialect, body: &Value) -> ApiError {
-    dialect.parse_request(body.to_string().as_bytes()).unwrap().unwrap_err()
+    dialect.parse_request(body.to_string().as_bytes()).expect("known").expect_err("refused")
 }
 
 /// The path of the error of a body whose fields are `patch`.
 fn path(dialect: Dialect, patch: Value) -> String {
     let mut body =
         json!({ "model": "m", "max_tokens": 9, "messages": [{ "role": "user", "content": "Hi" }] });
-    patch.as_object().unwrap().iter().for_each(|(key, value)| body[key] = value.clone());
+    patch.as_object().expect("known").iter().for_each(|(key, value)| body[key] = value.clone());
     let error = parse_error(dialect, &body);
     assert_eq!(error.kind, ErrorKind::InvalidRequest);
     error.param.unwrap_or_default()

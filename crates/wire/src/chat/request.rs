@@ -111,7 +111,7 @@ pub enum Part {
         /// Identifier of the call.
         id: String,
         /// The result: texts, and media where the dialect has them here.
-        content: Vec<Part>,
+        content: Vec<Self>,
         /// Whether the tool failed.
         is_error: bool,
     },

@@ -43,7 +43,7 @@ struct Delta<'a> {
     #[serde(borrow)]
     reasoning: Str<'a>,
     #[serde(borrow)]
-    reasoning_details: List<DetailDelta<'a>>,
+    reasoning_details: List<Obj<DetailDelta<'a>>>,
     #[serde(borrow)]
     refusal: Str<'a>,
     #[serde(borrow)]
@@ -155,7 +155,7 @@ impl Parser {
         let thought = delta.reasoning_content.filled().or_else(|| delta.reasoning.filled());
         let shown = thought.is_some();
         thought.map(Event::Reasoning).into_iter().for_each(&mut *sink);
-        for detail in delta.reasoning_details.0 {
+        for detail in delta.reasoning_details.0.into_iter().filter_map(|detail| detail.0) {
             detail.tell(shown, sink);
         }
         if let Some(text) = delta.content.filled() {
