@@ -22,6 +22,9 @@ pub enum Dialect {
     Anthropic,
     /// firsttoken's own typed events, `/v1/chat`, which are the AI SDK's UI message stream, too.
     Typed,
+    /// The same events for the AI SDK's `useChat`, which asks in a form of its own and shows the body of
+    /// an error as it is, `/api/chat`.
+    Ui,
 }
 
 impl Dialect {
@@ -34,7 +37,8 @@ impl Dialect {
             | Self::OpenAiResponses
             | Self::OpenAiCompletions
             | Self::OpenAiOther
-            | Self::Typed => b": keepalive\n\n",
+            | Self::Typed
+            | Self::Ui => b": keepalive\n\n",
             Self::Anthropic => anthropic::PING,
         }
     }
@@ -57,6 +61,7 @@ impl Dialect {
                 openai_chat::write_error(&mut body, error);
             }
             Self::Anthropic => anthropic::write_error(&mut body, error, request_id),
+            Self::Ui => body.extend_from_slice(error.message.as_bytes()),
             Self::Typed => {
                 body.extend_from_slice(b"{\"error\":");
                 typed::write_error(&mut body, error, request_id);
@@ -64,6 +69,20 @@ impl Dialect {
             }
         }
         body
+    }
+
+    /// What the body of an error is.
+    #[must_use]
+    pub const fn error_media_type(self) -> &'static str {
+        match self {
+            Self::Ui => "text/plain; charset=utf-8",
+            Self::OpenAiChat
+            | Self::OpenAiResponses
+            | Self::OpenAiCompletions
+            | Self::OpenAiOther
+            | Self::Anthropic
+            | Self::Typed => "application/json",
+        }
     }
 
     /// How this dialect says `error` in a stream that already has status 200: one SSE frame, and in
@@ -86,7 +105,7 @@ impl Dialect {
                 frame.extend_from_slice(b"event: error\ndata: ");
                 anthropic::write_error(&mut frame, error, request_id);
             }
-            Self::Typed => {
+            Self::Typed | Self::Ui => {
                 frame.extend_from_slice(b"event: error\ndata: ");
                 typed::write_error_data(&mut frame, error, request_id);
                 frame.extend_from_slice(b"\n\ndata: ");
@@ -102,7 +121,7 @@ impl Dialect {
     pub fn parse_error_body(self, status: u16, body: &[u8]) -> ApiError {
         // The dialects' forms do not collide, and a proxy in front of a provider speaks yet
         // another, so one tolerant reader serves all.
-        if self == Self::Typed {
+        if matches!(self, Self::Typed | Self::Ui) {
             crate::error::parse_own(status, body)
         } else {
             crate::error::parse(status, body)
@@ -119,6 +138,7 @@ impl Dialect {
             Self::OpenAiChat => openai_chat::parse_request(body),
             Self::Anthropic => anthropic::parse_request(body),
             Self::Typed => typed::parse_request(body),
+            Self::Ui => typed::parse_ui_request(body).map(|ui| ui.request),
             Self::OpenAiResponses => openai_responses::parse_request(body),
             Self::OpenAiCompletions | Self::OpenAiOther => return None,
         })
@@ -132,7 +152,7 @@ impl Dialect {
         match self {
             Self::Anthropic => anthropic::render_request(request),
             Self::OpenAiResponses => openai_responses::render_request(request),
-            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed | Self::Ui => {
                 openai_chat::render_request(request, true)
             }
         }
@@ -144,7 +164,7 @@ impl Dialect {
         let Identity { id, model, created, include_usage } = identity;
         match self {
             Self::Anthropic => StreamRenderer::Anthropic(anthropic::Renderer::new(id, model)),
-            Self::Typed => StreamRenderer::Typed(typed::Renderer::new().request_id(id)),
+            Self::Typed | Self::Ui => StreamRenderer::Typed(typed::Renderer::new().request_id(id)),
             Self::OpenAiResponses => {
                 StreamRenderer::OpenAiResponses(openai_responses::Renderer::new(id, model, *created))
             }
@@ -164,7 +184,7 @@ impl Dialect {
             Self::OpenAiResponses => format!("resp_{own}"),
             Self::OpenAiCompletions => format!("cmpl-{own}"),
             Self::Anthropic => format!("msg_{own}"),
-            Self::OpenAiOther | Self::Typed => request_id.to_owned(),
+            Self::OpenAiOther | Self::Typed | Self::Ui => request_id.to_owned(),
         }
     }
 
@@ -177,7 +197,7 @@ impl Dialect {
             Self::OpenAiChat => openai_chat::parse_answer(body),
             Self::OpenAiResponses => openai_responses::parse_answer(body),
             Self::Anthropic => anthropic::parse_answer(body),
-            Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+            Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed | Self::Ui => {
                 Err(ApiError::new(ErrorKind::Upstream, "this answer cannot be translated"))
             }
         }
@@ -189,7 +209,7 @@ impl Dialect {
         match self {
             Self::Anthropic => anthropic::render_answer(answer, identity),
             Self::OpenAiResponses => openai_responses::render_answer(answer, identity),
-            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed => {
+            Self::OpenAiChat | Self::OpenAiCompletions | Self::OpenAiOther | Self::Typed | Self::Ui => {
                 openai_chat::render_answer(answer, identity)
             }
         }
@@ -204,7 +224,7 @@ impl Dialect {
             Self::OpenAiOther => openai_chat::other_facts(body),
             Self::Anthropic => anthropic::facts(body),
             // It is always a stream.
-            Self::Typed => Facts::default(),
+            Self::Typed | Self::Ui => Facts::default(),
         }
     }
 
@@ -216,7 +236,7 @@ impl Dialect {
             Self::OpenAiResponses => Inner::OpenAiResponses(openai_responses::Parser::default()),
             Self::OpenAiCompletions => Inner::OpenAiCompletions(openai_completions::Parser::default()),
             Self::Anthropic => Inner::Anthropic(anthropic::Parser::default()),
-            Self::Typed => Inner::Typed(typed::Parser::default()),
+            Self::Typed | Self::Ui => Inner::Typed(typed::Parser::default()),
         };
         StreamParser { inner, template: None, lessons: LESSONS }
     }

@@ -116,8 +116,8 @@ pub(crate) struct Telling {
 }
 
 impl Telling {
-    pub(crate) fn new(progress: Progress, accepted: Instant, request_id: &str) -> Self {
-        let renderer = typed::Renderer::new().request_id(request_id);
+    pub(crate) fn new(progress: Progress, accepted: Instant, request_id: &str, message_id: String) -> Self {
+        let renderer = typed::Renderer::new().request_id(request_id).message_id(message_id);
         Self { renderer, progress, accepted, told: None }
     }
 

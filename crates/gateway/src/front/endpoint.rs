@@ -13,7 +13,7 @@ pub(crate) enum Endpoint {
         /// Name of the operation in metrics (GenAI conventions).
         operation: &'static str,
     },
-    /// Our own typed events.
+    /// Our own typed events, as we ask for them or as `useChat` does.
     Typed,
     /// The models that can be asked.
     Models,
@@ -69,7 +69,7 @@ impl Endpoint {
             "/v1/responses" => (model(Dialect::OpenAiResponses, "chat"), &[Method::POST]),
             "/v1/completions" => (model(Dialect::OpenAiCompletions, "text_completion"), &[Method::POST]),
             "/v1/embeddings" => (model(Dialect::OpenAiOther, "embeddings"), &[Method::POST]),
-            "/v1/chat" => (Self::Typed, &[Method::POST]),
+            "/v1/chat" | "/api/chat" => (Self::Typed, &[Method::POST]),
             "/v1/models" => (Self::Models, &[Method::GET, Method::HEAD]),
             "/healthz" => (Self::Health, &[Method::GET, Method::HEAD]),
             "/readyz" => (Self::Ready, &[Method::GET, Method::HEAD]),
@@ -117,6 +117,7 @@ pub(crate) fn dialect_of(path: &str, anthropic: bool) -> Dialect {
         "/v1/responses" => Dialect::OpenAiResponses,
         "/v1/completions" => Dialect::OpenAiCompletions,
         "/v1/chat" => Dialect::Typed,
+        "/api/chat" => Dialect::Ui,
         _ if anthropic || path.starts_with("/v1/messages") => Dialect::Anthropic,
         _ => Dialect::OpenAiOther,
     }

@@ -23,6 +23,7 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const UI_MESSAGE_STREAM: HeaderName = HeaderName::from_static("x-vercel-ai-ui-message-stream");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Never cross, by RFC 9110 §7.6.1; `connection` may name more.
@@ -245,6 +246,11 @@ pub(crate) fn event_stream(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+}
+
+/// Says that the stream is the AI SDK's UI message stream, which our typed events are.
+pub(crate) fn ui_message_stream(headers: &mut HeaderMap) {
+    headers.insert(UI_MESSAGE_STREAM, HeaderValue::from_static("v1"));
 }
 
 #[cfg(test)]

@@ -77,10 +77,16 @@ impl Inbound<'_> {
     ) -> Result<Call, ApiError> {
         let config = setup.config();
         inbound::text(body)?;
-        let mut request = typed::parse_request(body).map_err(with_place)?;
+        let (mut request, continues) = match self.dialect {
+            Dialect::Ui => typed::parse_ui_request(body).map(|ui| (ui.request, ui.continues)),
+            _ => typed::parse_request(body).map(|request| (request, None)),
+        }
+        .map_err(with_place)?;
         if !request.stream {
-            let message =
-                "/v1/chat always streams; leave stream out, or use /v1/chat/completions or /v1/messages";
+            let path = self.parts.uri.path();
+            let message = format!(
+                "{path} always streams; leave stream out, or use /v1/chat/completions or /v1/messages"
+            );
             return Err(ApiError::new(ErrorKind::InvalidRequest, message).at("stream"));
         }
         if request.model.is_empty() {
@@ -92,6 +98,10 @@ impl Inbound<'_> {
         let mut call = self.translated(setup, record, request, target, false)?;
         // Its head is out already.
         call.policy.head_commit = Duration::ZERO;
+        // What goes on with a message is that message, or the caller would show two.
+        if let (Some(translation), Some(message_id)) = (&mut call.translation, continues) {
+            translation.identity.id = message_id;
+        }
         Ok(call)
     }
 

@@ -221,12 +221,16 @@ impl Inbound<'_> {
         };
         let (keepalive, accepted, id) = (call.policy.keepalive, record.accepted, record.id.clone());
         let (progress, client, dropped) = (record.watch(), record.client.clone(), call.dropped());
+        let message_id = call.translation.as_ref().map_or_else(String::new, |t| t.identity.id.clone());
         record.status = 200;
         let timing = record.server_timing(clock::now());
         let setup = setup.clone();
         let opening = Box::pin(async move { exchange::open(&setup, call, record).await });
-        let voice = Voice::Typed(Box::new(Telling::new(progress, accepted, &id)));
-        Ok(early(EarlyBody::new(opening, voice, client, keepalive, keepalive), &id, &timing, dropped))
+        let voice = Voice::Typed(Box::new(Telling::new(progress, accepted, &id, message_id)));
+        let body = EarlyBody::new(opening, voice, client, keepalive, keepalive);
+        let mut response = early(body, &id, &timing, dropped);
+        headers::ui_message_stream(response.headers_mut());
+        Ok(response)
     }
 }
 
@@ -333,6 +337,8 @@ fn error_response(dialect: Dialect, error: &ApiError, request_id: Option<&str>) 
     let status =
         StatusCode::from_u16(dialect.status(error.kind)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json(status, dialect.error_body(error, request_id));
+    let kind = HeaderValue::from_static(dialect.error_media_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
     if let Some(seconds) = error.retry_after_s {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
