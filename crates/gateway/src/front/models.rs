@@ -50,14 +50,15 @@ pub(crate) fn unknown(config: &Config, model: &str) -> ApiError {
     ApiError::new(ErrorKind::NotFound, message).at("model").code("model_not_found")
 }
 
-/// The model's upstream speaks another dialect than the caller.
+/// The model's upstream speaks another dialect, and what is asked for has no form in it.
 pub(crate) fn other_family(model: &str, provider: Provider) -> ApiError {
     let (speaks, path) = match provider {
         Provider::OpenAi => ("OpenAI's", "/v1/chat/completions"),
         Provider::Anthropic => ("Anthropic's", "/v1/messages"),
     };
     let message = format!(
-        "the upstream of {model:?} speaks {speaks} dialect; call {path}, or /v1/chat, which serves both"
+        "the upstream of {model:?} speaks {speaks} dialect, into which this endpoint has no translation; \
+         {path} is served for it"
     );
     ApiError::new(ErrorKind::InvalidRequest, message).at("model").code("dialect_mismatch")
 }

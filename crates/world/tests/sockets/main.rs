@@ -45,4 +45,5 @@ mod requests;
 #[cfg(test)]
 mod secure;
 #[cfg(test)]
+mod translation;
 mod transport;

@@ -88,18 +88,6 @@ fn an_unknown_model_is_named_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn a_model_of_the_other_family_is_told_where_to_go() {
-    let provider = Provider::quick();
-    let url = provider.url();
-    let gate = Gate::start(&format!(
-        "threads = 1\ndrain_ms = 1000\n[[upstreams]]\nname = \"u\"\nprovider = \"openai\"\nbase_url = \"{url}\"\nauth = \"none\"\n"
-    ));
-    let answer = gate.post("/v1/messages", &[], &body("/v1/messages", "gpt-5"));
-    let (message, _) = error_of("/v1/messages", &answer);
-    assert!(answer.status == 400 && message.contains("/v1/chat/completions"), "{message}");
-}
-
-#[test]
 fn a_body_over_the_bound_is_refused_whether_or_not_it_says_its_length() {
     let provider = Provider::quick();
     let gate = narrow(&provider);
