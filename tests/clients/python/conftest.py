@@ -16,14 +16,13 @@ def pytest_generate_tests(metafunc):
     other = getattr(metafunc.module, "OTHER", None)
     if other is None:
         return
-    metafunc.fixturenames.insert(0, "route")
     passes = metafunc.definition.get_closest_marker("passes")
     routes = {"passed": ""} if passes else {"passed": "", "translated": other}
     metafunc.parametrize("route", routes.values(), ids=routes.keys(), indirect=True)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def route(request):
-    stack.route = request.param
+    stack.route = getattr(request, "param", "")
     yield
     stack.route = ""

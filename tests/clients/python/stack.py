@@ -52,6 +52,12 @@ def faulty(fault: str) -> str:
     return model(f"sim-ttft20-itl5-n20-fault{fault}")
 
 
+def expected(fault: str, dialect: str):
+    """What an SDK of this dialect meets, by the route that the test is run for."""
+    found = FAULTS[fault]
+    return found.get(f"{dialect}_translated", found[dialect]) if route else found[dialect]
+
+
 def fetch(url: str) -> dict:
     with urllib.request.urlopen(url, timeout=10) as response:
         return json.load(response)

@@ -90,7 +90,7 @@ def test_leaving_before_the_first_token_stops_the_provider():
 
 @pytest.mark.parametrize("fault", stack.FAULTS)
 def test_fault(fault: str):
-    expected = stack.FAULTS[fault]["anthropic"]
+    expected = stack.expected(fault, "anthropic")
     pieces, last = [], None
     try:
         for event in stream(stack.faulty(fault)):

@@ -110,7 +110,7 @@ def test_leaving_a_whole_answer_stops_the_provider():
 
 @pytest.mark.parametrize("fault", stack.FAULTS)
 def test_fault(fault: str):
-    expected = stack.FAULTS[fault]["openai"]
+    expected = stack.expected(fault, "openai")
     pieces, reason = [], None
     try:
         for chunk in stream(stack.faulty(fault)):
