@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::{OURS, REDACTED, SIGNATURE};
 use crate::ApiError;
-use crate::chat::{Media, MediaKind, Message, Part, Reasoning, Request, Role, Source, ToolIds};
+use crate::chat::{Media, MediaKind, Message, Part, Reasoning, Request, Role, ToolIds};
 use crate::fields::{Fields, invalid, unsupported};
+use crate::media;
 use crate::openai_chat::common;
 
 /// What `useChat` asks.
@@ -255,17 +256,12 @@ fn file(part: &mut Fields, path: &str) -> Result<Part, ApiError> {
         _ => MediaKind::Document,
     };
     let path = format!("{path}.url");
-    let source = if let Some(data) = url.strip_prefix("data:") {
-        let wrong = || invalid("expected `data:<media type>;base64,<data>`").at(path.as_str());
-        let (head, data) = data.split_once(',').ok_or_else(wrong)?;
-        let named = head.strip_suffix(";base64").ok_or_else(wrong)?.split(';').next().unwrap_or_default();
-        let media_type = if named.is_empty() { media_type } else { named.to_owned() };
-        Source::Base64 { media_type, data: data.to_owned() }
-    } else if url.starts_with("https://") || url.starts_with("http://") {
-        Source::Url(url)
-    } else {
-        return Err(invalid("expected an http(s) or a data URL").at(path));
+    // The media type need not stand in the URL as well.
+    let url = match url.strip_prefix("data:;") {
+        Some(rest) => format!("data:{media_type};{rest}"),
+        None => url,
     };
+    let source = media::source(url).map_err(|error| error.at(path.as_str()))?;
     Ok(Part::Media(Media { kind, source, name, detail: None, path }))
 }
 

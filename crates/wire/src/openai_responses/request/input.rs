@@ -10,6 +10,7 @@ use super::super::stream::PARAGRAPH;
 use crate::ApiError;
 use crate::chat::{Media, MediaKind, Message, Part, Request, Role, Source, ToolIds, check_arguments};
 use crate::fields::{Fields, invalid, unsupported};
+use crate::media;
 
 /// Reads `input`: instructions to `system`, the rest to `messages`.
 pub(super) fn conversation(input: Option<Value>, request: &mut Request) -> Result<(), ApiError> {
@@ -145,8 +146,7 @@ fn image(part: &mut Fields, path: &str) -> Result<Media, ApiError> {
     let url = part.string("image_url").map_err(|error| error.under(path))?;
     let id = part.string("file_id").map_err(|error| error.under(path))?;
     let (source, field) = match (url, id) {
-        (Some(url), _) if url.starts_with("data:") => (inline(&url, path, "image_url")?, "image_url"),
-        (Some(url), _) => (Source::Url(url), "image_url"),
+        (Some(url), _) => (located(url, path, "image_url")?, "image_url"),
         (None, Some(id)) => (Source::File(id), "file_id"),
         (None, None) => {
             return Err(invalid("an image_url or a file_id is required").at(format!("{path}.image_url")));
@@ -159,8 +159,8 @@ fn file(part: &mut Fields, path: &str) -> Result<Media, ApiError> {
     let name = part.string("filename").map_err(|error| error.under(path))?;
     let mut field = |name: &str| part.string(name).map_err(|error| error.under(path));
     let (source, field) = match (field("file_data")?, field("file_url")?, field("file_id")?) {
-        (Some(data), _, _) => (inline(&data, path, "file_data")?, "file_data"),
-        (None, Some(url), _) => (Source::Url(url), "file_url"),
+        (Some(data), _, _) => (located(data, path, "file_data")?, "file_data"),
+        (None, Some(url), _) => (located(url, path, "file_url")?, "file_url"),
         (None, None, Some(id)) => (Source::File(id), "file_id"),
         (None, None, None) => {
             let message = "file_data, a file_url or a file_id is required";
@@ -170,18 +170,8 @@ fn file(part: &mut Fields, path: &str) -> Result<Media, ApiError> {
     Ok(Media { kind: MediaKind::Document, source, name, detail: None, path: format!("{path}.{field}") })
 }
 
-/// `data:image/png;base64,…`
-fn inline(url: &str, path: &str, field: &str) -> Result<Source, ApiError> {
-    let split = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
-    match split {
-        Some((media_type, data)) if !media_type.is_empty() => {
-            Ok(Source::Base64 { media_type: media_type.to_owned(), data: data.to_owned() })
-        }
-        _ => {
-            let message = "expected a data URL with a media type and base64, `data:image/png;base64,…`";
-            Err(invalid(message).at(format!("{path}.{field}")))
-        }
-    }
+fn located(url: String, path: &str, field: &str) -> Result<Source, ApiError> {
+    media::source(url).map_err(|error| error.at(format!("{path}.{field}")))
 }
 
 /// The thinking of an item; nothing where it says nothing.

@@ -12,7 +12,7 @@ use crate::chat::{
 };
 use crate::fields::unsupported;
 use crate::openai_chat::prune;
-use crate::{ApiError, Rendered};
+use crate::{ApiError, Rendered, effort, media};
 
 /// Writes a request. What this dialect or this model cannot be told is named in `dropped`; `rest` is another
 /// dialect's and is named, too.
@@ -21,7 +21,7 @@ use crate::{ApiError, Rendered};
 /// What this dialect, or this model, cannot do, where leaving it out would be a lie.
 pub fn render_request(request: &Request) -> Result<Rendered, ApiError> {
     let able = Capabilities::of(&request.model);
-    let mut items = Items { able, list: Vec::new(), dropped: dropped(request, able) };
+    let mut items = Items { model: &request.model, able, list: Vec::new(), dropped: dropped(request, able) };
     for message in &request.messages {
         items.message(message)?;
     }
@@ -89,15 +89,13 @@ fn effort<'a>(thinking: Option<&'a Thinking>, able: &Capabilities) -> Option<&'a
         Thinking::Off => Some("none"),
         Thinking::Adaptive => None,
         Thinking::Effort(word) => Some(word),
-        Thinking::Budget(0..=1024) => Some("minimal"),
-        Thinking::Budget(..=2048) => Some("low"),
-        Thinking::Budget(..=8192) => Some("medium"),
-        Thinking::Budget(_) => Some("high"),
+        Thinking::Budget(tokens) => Some(effort::word(*tokens)),
     }
 }
 
 /// The conversation as it is written.
 struct Items<'a> {
+    model: &'a str,
     able: &'a Capabilities,
     list: Vec<Value>,
     dropped: Vec<String>,
@@ -177,25 +175,19 @@ impl Items<'_> {
     }
 
     fn media(&self, media: &Media) -> Result<Value, ApiError> {
-        let (takes, what) = match media.kind {
-            MediaKind::Image => (self.able.images, "images"),
-            MediaKind::Document => (self.able.documents, "documents"),
-        };
         if let Source::Text(text) = &media.source {
             return Ok(json!({ "type": "input_text", "text": text }));
         }
-        if !takes {
-            return Err(unsupported(format!("this model takes no {what}")).at(media.path.clone()));
-        }
+        media::check(media, self.model)?;
         let mut part = match (media.kind, &media.source) {
             (MediaKind::Image, Source::Url(url)) => json!({ "type": "input_image", "image_url": url }),
             (MediaKind::Image, Source::Base64 { media_type, data }) => {
-                json!({ "type": "input_image", "image_url": format!("data:{media_type};base64,{data}") })
+                json!({ "type": "input_image", "image_url": media::data_url(media_type, data) })
             }
             (MediaKind::Document, Source::Url(url)) => json!({ "type": "input_file", "file_url": url }),
             (MediaKind::Document, Source::Base64 { media_type, data }) => json!({
                 "type": "input_file", "filename": media.name.as_deref().unwrap_or("document"),
-                "file_data": format!("data:{media_type};base64,{data}"),
+                "file_data": media::data_url(media_type, data),
             }),
             (_, Source::File(_) | Source::Text(_)) => {
                 let message = "a file id means nothing to another provider: send the file itself";

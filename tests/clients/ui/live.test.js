@@ -1,0 +1,116 @@
+// The AI SDK's own client against the real binary at `/api/chat`: what an unmodified `useChat` has in hand,
+// before an upstream of either dialect.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { DefaultChatTransport, readUIMessageStream } from "ai";
+
+const { FIRSTTOKEN_URL, FIRSTTOKEN_KEY, SIM_URL } = process.env;
+const QUESTION = [{ id: "m1", role: "user", parts: [{ type: "text", text: "Why is the first token slow?" }] }];
+const TOOL = {
+  type: "function",
+  function: {
+    name: "get_weather",
+    parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
+  },
+};
+const UPSTREAMS = { "Chat Completions": "open-", Messages: "claude-" };
+// How long the provider may take to notice that nobody listens any more, and how often that is asked.
+const ABORT_MS_MAX = 5000;
+const ABORT_POLL_MS = 20;
+
+function ask(body, { messages = QUESTION, abortSignal } = {}) {
+  const transport = new DefaultChatTransport({
+    api: `${FIRSTTOKEN_URL}/api/chat`,
+    headers: { authorization: `Bearer ${FIRSTTOKEN_KEY}` },
+    body,
+  });
+  return transport.sendMessages({ chatId: "c1", messages, trigger: "submit-message", abortSignal });
+}
+
+/** The message that an application would show last, and the errors that it would be told. */
+async function read(stream) {
+  const errors = [];
+  let message = null;
+  for await (const state of readUIMessageStream({ stream, onError: (error) => errors.push(error.message) })) {
+    message = state;
+  }
+  return { message, errors };
+}
+
+const texts = (message) => message.parts.filter((part) => part.type === "text").map((part) => part.text).join("");
+
+for (const [name, prefix] of Object.entries(UPSTREAMS)) {
+  test(`streams text from ${name}`, async () => {
+    const { message, errors } = await read(await ask({ model: `${prefix}sim-ttft20-itl5-n30` }));
+    assert.deepEqual(errors, []);
+    assert.equal(message.role, "assistant");
+    assert.ok(texts(message).split(" ").length >= 30, texts(message));
+    assert.equal(message.metadata.usage.outputTokens, 30);
+    assert.ok(message.metadata.ttftMs > 0 && message.metadata.requestId.startsWith("req_"));
+  });
+
+  test(`streams reasoning and two tool calls from ${name}`, async () => {
+    const model = `${prefix}sim-ttft20-itl5-reasoning4-tools2`;
+    const { message, errors } = await read(await ask({ model, tools: [TOOL] }));
+    assert.deepEqual(errors, []);
+    const kinds = message.parts.map((part) => part.type);
+    assert.ok(kinds.includes("reasoning"), kinds.join());
+    const calls = message.parts.filter((part) => part.type === "tool-get_weather");
+    assert.equal(calls.length, 2);
+    assert.ok(calls.every((call) => call.state === "input-available" && typeof call.input.city === "string"));
+  });
+
+  test(`an error in the middle of ${name} is told, and what came stays`, async () => {
+    const { message, errors } = await read(await ask({ model: `${prefix}sim-ttft20-itl5-n20-faultcut@5` }));
+    assert.equal(errors.length, 1);
+    assert.ok(texts(message).length > 0 && errors[0].length > 20, errors[0]);
+  });
+
+  test(`stopping stops ${name}`, async () => {
+    // Each release and upstream asks for a number of tokens of its own.
+    const own = 2 * (process.pid % 10_000) + Object.keys(UPSTREAMS).indexOf(name);
+    const model = `sim-ttft20-itl10-n${10_000 + own}`;
+    const abort = new AbortController();
+    const reader = (await ask({ model: prefix + model }, { abortSignal: abort.signal })).getReader();
+    await reader.read();
+    abort.abort();
+    let ended = null;
+    for (let waited = 0; waited < ABORT_MS_MAX && ended !== "aborted"; waited += ABORT_POLL_MS) {
+      const stats = await (await fetch(`${SIM_URL}/stats`)).json();
+      ended = stats.records.findLast((request) => request.model === model)?.ended;
+      await new Promise((resolve) => setTimeout(resolve, ABORT_POLL_MS));
+    }
+    assert.equal(ended, "aborted");
+  });
+}
+
+test("a refusal is one plain sentence", async () => {
+  await assert.rejects(ask({ model: "no-such-model" }), (error) => {
+    assert.match(error.message, /no-such-model/);
+    assert.ok(!error.message.includes("{"), error.message);
+    return true;
+  });
+});
+
+test("a conversation with a tool's result goes on as the same message", async () => {
+  const assistant = {
+    id: "m2",
+    role: "assistant",
+    parts: [
+      { type: "step-start" },
+      {
+        type: "tool-get_weather",
+        toolCallId: "call_1",
+        state: "output-available",
+        input: { city: "Paris" },
+        output: { sky: "clear" },
+      },
+    ],
+  };
+  const messages = [...QUESTION, assistant];
+  const { message, errors } = await read(await ask({ model: "claude-sim-ttft20-itl5-n5", tools: [TOOL] }, { messages }));
+  assert.deepEqual(errors, []);
+  assert.equal(message.id, "m2");
+});
