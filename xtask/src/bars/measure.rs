@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::judge::{Arm, Round};
-use super::rig::{Launcher, Rig, Subject, free_port};
+use super::rig::{Held, Launcher, Rig, Subject, free_port};
 use super::table::{Closed, Load, MANY, Scenario};
 use super::{Plan, quiet};
 use crate::process;
@@ -22,8 +22,10 @@ const STALLED_RECEIVE_BUFFER_BYTES: &str = "4096";
 const MOCK_SEND_BUFFER_BYTES: &str = "16384";
 /// How long streams are open before memory is read.
 const OPEN: Duration = Duration::from_secs(60);
-/// How long stalled readers are given to fill every buffer.
-const FILL: Duration = Duration::from_secs(3);
+/// How long stalled readers are given to fill every buffer, and how often it is looked whether they have:
+/// until then they do not stall, they are 5,000 streams at full speed.
+const FILL_MAX: Duration = Duration::from_secs(60);
+const FILL_LOOK: Duration = Duration::from_secs(2);
 
 /// All rounds of one scenario.
 ///
@@ -174,7 +176,7 @@ fn stalled_once(rig: &Rig, subject: &Subject, plan: &Plan) -> Result<Value> {
     let (tree, mock) = (rig.trees(subject).swap_remove(0), rig.mock.to_string());
     let hold = |streams: u32| {
         rig.client("hold", subject)
-            .with(&["--streams", &streams.to_string(), "--spec", "n0,cs200", "--ramp", "3"])
+            .with(&["--streams", &streams.to_string(), "--spec", "n0,cs200,b20", "--ramp", "3"])
             .with(&["--stalled-receive-buffer-bytes", STALLED_RECEIVE_BUFFER_BYTES])
             .with(&["--memory-of", &tree, "--mock", &mock])
             .hold()
@@ -193,7 +195,7 @@ fn stalled_once(rig: &Rig, subject: &Subject, plan: &Plan) -> Result<Value> {
     let idle = hold(0)?.opened["pss_kb"]["subject"].as_f64().context("no memory was read")?;
     let without = healthy()?;
     let mut held = hold(rounded(streams))?;
-    std::thread::sleep(FILL);
+    fill(&mut held)?;
     let beside = healthy()?;
     let count = held.count()?;
     drop(held);
@@ -211,6 +213,20 @@ fn stalled_once(rig: &Rig, subject: &Subject, plan: &Plan) -> Result<Value> {
         "itl_p99_ratio_again": again / without,
         "itl_p99_us": [without, beside, again],
     }))
+}
+
+/// Waits until nothing more is pulled from the mock.
+fn fill(held: &mut Held) -> Result<()> {
+    let mut before = 0.0;
+    for _ in 0..FILL_MAX.as_secs() / FILL_LOOK.as_secs() {
+        std::thread::sleep(FILL_LOOK);
+        let bytes = held.count()?["mock"]["bytes_running"].as_f64().context("the mock counts no bytes")?;
+        if bytes <= before {
+            return Ok(());
+        }
+        before = bytes;
+    }
+    bail!("after {FILL_MAX:?} the readers that stall still take bytes");
 }
 
 fn rounded(x: f64) -> u32 {
