@@ -145,7 +145,7 @@ fn thinking_is_a_word_where_the_model_knows_words() {
     assert_eq!(effort(Thinking::Off), (word("none"), false));
     assert_eq!(effort(Thinking::Adaptive), (None, false));
     assert_eq!(effort(Thinking::Effort("xhigh".to_owned())), (word("xhigh"), true));
-    assert_eq!(effort(Thinking::Budget(1024)), (word("minimal"), true));
+    assert_eq!(effort(Thinking::Budget(1024)), (word("low"), true));
     assert_eq!(effort(Thinking::Budget(2048)), (word("low"), true));
     assert_eq!(effort(Thinking::Budget(8192)), (word("medium"), true));
     assert_eq!(effort(Thinking::Budget(60_000)), (word("high"), true));

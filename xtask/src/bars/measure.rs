@@ -141,7 +141,7 @@ fn memory(plan: &Plan, launcher: &Launcher) -> Result<Round> {
             std::thread::sleep(OPEN.mul_f64(plan.scale));
         }
         for (subject, held) in rig.subjects.iter().zip(&mut holders) {
-            let counts = held.iter_mut().map(super::rig::Held::count).collect::<Result<Vec<_>>>()?;
+            let counts = held.iter_mut().map(Held::count).collect::<Result<Vec<_>>>()?;
             let report = round.entry(subject.arm).or_default();
             let last = counts.last().context("one holder was just pushed")?;
             report["pss_mib"][key] = json!(mib(&last["pss_kb"]["subject"]));

@@ -21,7 +21,7 @@ use crate::{ApiError, Rendered, effort, media};
 /// What this dialect, or this model, cannot do, where leaving it out would be a lie.
 pub fn render_request(request: &Request) -> Result<Rendered, ApiError> {
     let able = Capabilities::of(&request.model);
-    let mut items = Items { model: &request.model, able, list: Vec::new(), dropped: dropped(request, able) };
+    let mut items = Items { model: &request.model, list: Vec::new(), dropped: dropped(request, able) };
     for message in &request.messages {
         items.message(message)?;
     }
@@ -96,7 +96,6 @@ fn effort<'a>(thinking: Option<&'a Thinking>, able: &Capabilities) -> Option<&'a
 /// The conversation as it is written.
 struct Items<'a> {
     model: &'a str,
-    able: &'a Capabilities,
     list: Vec<Value>,
     dropped: Vec<String>,
 }
