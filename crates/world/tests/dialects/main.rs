@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 const UPSTREAMS: [(Caller, &str); 3] =
     [(Caller::Chat, "old"), (Caller::Chat, "open"), (Caller::Messages, "claude")];
 const CALLERS: [Caller; 4] = [Caller::Chat, Caller::Messages, Caller::Responses, Caller::Typed];
+/// Why no answer at all is no case of its own.
+const ANSWERS: &str = "there is always an answer";
 /// One transparent pixel.
 const PIXEL: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
@@ -116,7 +118,7 @@ fn world() -> World {
         + &model("old", "gpt-4o")
         + &model("open", "gpt-4o")
         + &model("claude", "claude-sonnet-4-5");
-    World::new(Config::from_toml(&toml, "test.toml", &|_| None).map_err(|e| e.to_string()).unwrap())
+    World::new(Config::from_toml(&toml, "test.toml", &|_| None).expect("the configuration is valid"))
 }
 
 fn request(caller: Caller, knobs: &str, body: &Value) -> Request<Full<Bytes>> {
@@ -125,12 +127,12 @@ fn request(caller: Caller, knobs: &str, body: &Value) -> Request<Full<Bytes>> {
         .header("content-type", "application/json")
         .header("x-sim", knobs)
         .body(Full::new(body.to_string().into()))
-        .unwrap()
+        .expect("the knobs are ASCII")
 }
 
 async fn ask(world: &World, caller: Caller, knobs: &str, body: &Value) -> Got {
     let mut client = world.client().await;
-    client.send(request(caller, knobs, body)).await.unwrap().rest().await
+    client.send(request(caller, knobs, body)).await.expect(ANSWERS).rest().await
 }
 
 /// What the provider itself says to what it was sent last, in its own dialect.
@@ -140,7 +142,7 @@ async fn original(world: &World, upstream: Caller, knobs: &str, stream: bool) ->
     drop(tokio::spawn(firsttoken_sim::Sim::new(firsttoken_sim::Options::default()).serve_connection(theirs)));
     let mut client = Client::new(ours, false).await;
     let body: Value = serde_json::from_str(&last.body).expect("the gateway sends JSON");
-    let got = client.send(request(upstream, knobs, &body)).await.unwrap().rest().await;
+    let got = client.send(request(upstream, knobs, &body)).await.expect(ANSWERS).rest().await;
     let bytes = got.body();
     if stream { Said::of_stream(upstream, &bytes) } else { Said::of_body(upstream, &bytes) }
 }
@@ -185,7 +187,7 @@ async fn leaves(caller: Caller, upstream: (Caller, &str)) -> Result<(), String> 
     let world = world();
     let mut client = world.client().await;
     let body = Feature::Cancelled.body(caller, upstream.1, true);
-    let mut answer = client.send(request(caller, Feature::Cancelled.knobs(), &body)).await.unwrap();
+    let mut answer = client.send(request(caller, Feature::Cancelled.knobs(), &body)).await.expect(ANSWERS);
     answer.next().await.ok_or("nothing came")?;
     drop(answer);
     client.leave().await;

@@ -6,10 +6,10 @@
 //!
 //! - `rig`: a gateway and a provider to talk to. `client`, `upstream`: either side, byte by byte;
 //!   `h2`: a client of HTTP/2.
-//! - `requests`, `framing`, `keys`, `passing`: what comes in, and what of it goes up.
+//! - `requests`, `framing`, `keys`, `passing`, `translation`: what comes in, and what of it goes up.
 //! - `transport`, `secure`: the way to the upstream and back.
-//! - `leaving`, `pressure`, `crowd`, `drain`, `blocked`, `evidence`: clients that go, stall or come in masses; the end;
-//!   what the gateway says of itself.
+//! - `leaving`, `pressure`, `crowd`, `drain`, `reload`, `blocked`, `evidence`: clients that go, stall or come in
+//!   masses; the end; a new configuration; what the gateway says of itself.
 
 #[cfg(test)]
 mod client;
@@ -41,9 +41,11 @@ mod passing;
 mod pressure;
 #[cfg(test)]
 mod reload;
+#[cfg(test)]
 mod requests;
 #[cfg(test)]
 mod secure;
 #[cfg(test)]
 mod translation;
+#[cfg(test)]
 mod transport;
