@@ -258,6 +258,11 @@ pub(crate) fn frame<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<Option<T>,
     }
 }
 
+/// The string at `key`, if it is there and not empty.
+pub(crate) fn word(object: &serde_json::Value, key: &str) -> Option<String> {
+    object.get(key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
 /// Appends `text` as a JSON string.
 pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("writing a string to memory cannot fail");

@@ -51,8 +51,7 @@ impl Inbound<'_> {
         record.model_label = target.rule.into();
         if !upstream.speaks(dialect) {
             // Tokens are counted by who generates them; of an embedding there is no other form.
-            let parsed = Some(record.operation).filter(|operation| *operation == "chat");
-            let parsed = parsed.and_then(|_| dialect.parse_request(body));
+            let parsed = if record.operation == "chat" { dialect.parse_request(body) } else { None };
             let request = parsed.ok_or_else(|| models::other_family(&fields.model, upstream.provider))??;
             let include_usage = dialect == Dialect::OpenAiChat && openai_chat::wants_stream_usage(body);
             return self.translated(setup, record, request, target.clone(), include_usage);

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::render::usage_json;
 use super::{Counts, UsageFields, stop_reason, stop_word};
 use crate::chat::{Answer, Part, Reasoning};
+use crate::json::word;
 use crate::{ApiError, ErrorKind, Identity};
 
 /// Reads a whole answer.
@@ -28,10 +29,6 @@ pub fn parse_answer(body: &[u8]) -> Result<Answer, ApiError> {
         usage: usage.map(|fields| Counts::default().update(fields)).unwrap_or_default(),
         stop: word(&whole, "stop_reason").map(|word| stop_reason(&word)),
     })
-}
-
-fn word(object: &Value, key: &str) -> Option<String> {
-    object.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// Tools that the provider runs itself (`server_tool_use`) are no calls of ours.

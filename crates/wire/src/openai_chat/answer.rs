@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::render::{finish_reason, usage_json};
 use super::{UsageFields, reasoning, stop_reason};
 use crate::chat::{Answer, Part, Reasoning};
+use crate::json::word;
 use crate::{ApiError, ErrorKind, Identity};
 
 /// Reads a whole answer; of several choices the first.
@@ -29,10 +30,6 @@ pub fn parse_answer(body: &[u8]) -> Result<Answer, ApiError> {
         usage: usage.map(UsageFields::usage).unwrap_or_default(),
         stop: word(choice, "finish_reason").map(|word| stop_reason(&word)),
     })
-}
-
-fn word(object: &Value, key: &str) -> Option<String> {
-    object.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 fn parts(message: &Value) -> Vec<Part> {
