@@ -5,6 +5,7 @@
 //! - [`failure`]: what went wrong, and how far the request had come.
 //! - [`clocks`]: the six clocks of a request, each apart.
 //! - [`commit`]: when the first byte, and when the first content, may reach the client.
+//! - [`engine`]: what the inference engine computes next, and what stays in memory.
 //! - [`sketch`]: quantiles of latencies in a few hundred bytes, mergeable.
 //!
 //! A machine is driven by `on_<event>(…, now)`, asked by `poll(now)`, and says when it wants to be
@@ -18,6 +19,7 @@ extern crate alloc;
 
 pub mod clocks;
 pub mod commit;
+pub mod engine;
 pub mod failure;
 pub mod sketch;
 pub mod time;

@@ -15,9 +15,10 @@ enum May {
 }
 
 /// The layers, bottom first. Development dependencies count as imports.
-const LAYERS: [(&str, May); 8] = [
+const LAYERS: [(&str, May); 9] = [
     ("logic", May::Only(&[])),
     ("wire", May::Only(&[])),
+    ("engine", May::Only(&["logic"])),
     ("gateway", May::Only(&["logic", "wire"])),
     ("sim", May::Only(&["logic", "wire"])),
     ("harness", May::Only(&[])),

@@ -1,0 +1,218 @@
+//! What a step costs, learnt while it runs.
+//!
+//! A step of `rows` rows over `depth` cells takes `base(rows) + slope × rows × depth`. The base is a
+//! broken line over knots, since rows are not equally dear: one row reads all weights, and from 64
+//! rows on the kernels work in tiles. Each measured step moves the two knots around it and the slope
+//! towards what was seen (normalised least mean squares), so that the model follows the machine:
+//! a warm cache, a busy neighbour, another clock.
+//!
+//! Invariant: the base never falls with more rows, and nothing is ever below zero; so a forecast
+//! never says that more work takes less time.
+
+use core::time::Duration;
+
+/// Rows at which the base is known; between them it is a line.
+const KNOTS: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// Depth in which slopes are counted, in cells: rows × depth is then near the rows in size.
+const DEPTH_UNIT: f64 = 4096.0;
+/// How far one step moves the model towards what it took.
+const RATE: f64 = 0.1;
+/// A step that takes more than this many times its forecast teaches no more than one that takes so
+/// many times: the machine was away, and will be back.
+const SURPRISE_MAX: f64 = 3.0;
+
+/// The cost of steps, in seconds.
+#[derive(Clone, Debug)]
+pub struct StepCost {
+    base: [f64; KNOTS.len()],
+    /// Seconds for a row over [`DEPTH_UNIT`] cells.
+    slope: f64,
+    seen: u64,
+}
+
+impl Default for StepCost {
+    fn default() -> Self {
+        Self::new(Duration::from_millis(4), Duration::from_micros(1400), Duration::from_micros(300))
+    }
+}
+
+impl StepCost {
+    /// A first guess, forgotten with the first steps: what a step costs, and each row more, and each
+    /// row over 4096 cells more.
+    #[must_use]
+    pub fn new(step: Duration, row: Duration, row_over_4096_cells: Duration) -> Self {
+        let base = KNOTS.map(|rows| step.as_secs_f64() + row.as_secs_f64() * f64::from(rows));
+        Self { base, slope: row_over_4096_cells.as_secs_f64(), seen: 0 }
+    }
+
+    /// How long a step is expected to take.
+    #[must_use]
+    pub fn forecast(&self, rows: u32, depth: u32) -> Duration {
+        Duration::from_secs_f64(self.seconds(rows, depth))
+    }
+
+    /// What a step took.
+    pub fn on_step(&mut self, rows: u32, depth: u32, took: Duration) {
+        if rows == 0 {
+            return;
+        }
+        let expected = self.seconds(rows, depth);
+        let took = took.as_secs_f64();
+        self.seen += 1;
+        if self.seen == 1 {
+            let ratio = took / expected.max(1e-9);
+            self.base = self.base.map(|base| base * ratio);
+            self.slope *= ratio;
+            return;
+        }
+        let error = took.min(expected * SURPRISE_MAX) - expected;
+        let (low, weight) = knot(rows);
+        let attended = f64::from(rows) * f64::from(depth) / DEPTH_UNIT;
+        // Each parameter moves by its share of the forecast, so that a shallow step teaches the base
+        // and a deep one the slope as well.
+        let deep = (self.slope * attended / expected.max(1e-9)).clamp(0.0, 1.0);
+        let shallow = 1.0 - deep;
+        let lines = (1.0 - weight) * (1.0 - weight) + weight * weight;
+        self.base[low] += RATE * error * shallow * (1.0 - weight) / lines;
+        if weight > 0.0 {
+            self.base[low + 1] += RATE * error * shallow * weight / lines;
+        }
+        if attended > 0.0 {
+            self.slope = (self.slope + RATE * error * deep / attended).max(0.0);
+        }
+        self.straighten(low, weight > 0.0);
+    }
+
+    /// The most rows, of `max`, with which a step over `depth` cells stays within `target`.
+    #[must_use]
+    pub fn rows_within(&self, target: Duration, depth: u32, max: u32) -> u32 {
+        let target = target.as_secs_f64();
+        let (mut fits, mut exceeds) = (0, max + 1);
+        while exceeds - fits > 1 {
+            let middle = fits.midpoint(exceeds);
+            if self.seconds(middle, depth) <= target {
+                fits = middle;
+            } else {
+                exceeds = middle;
+            }
+        }
+        fits
+    }
+
+    /// Cells that may lie idle before they slow a step of `rows` rows by `share` of what it takes.
+    #[must_use]
+    pub fn idle_cells(&self, rows: u32, depth: u32, share: f64) -> u32 {
+        let allowed = self.seconds(rows, depth) * share;
+        let cells = allowed * DEPTH_UNIT / (self.slope * f64::from(rows.max(1))).max(1e-12);
+        // Saturates where attention is free.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+        let cells = cells as u32;
+        cells
+    }
+
+    fn seconds(&self, rows: u32, depth: u32) -> f64 {
+        if rows == 0 {
+            return 0.0;
+        }
+        let (low, weight) = knot(rows);
+        let high = self.base[(low + 1).min(KNOTS.len() - 1)];
+        let mut base = self.base[low] * (1.0 - weight) + high * weight;
+        let last = KNOTS[KNOTS.len() - 1];
+        if rows > last {
+            base *= f64::from(rows) / f64::from(last);
+        }
+        base + self.slope * f64::from(rows) * f64::from(depth) / DEPTH_UNIT
+    }
+
+    /// Keeps the base from falling, on both sides of the knots that moved.
+    fn straighten(&mut self, low: usize, both: bool) {
+        let high = if both { low + 1 } else { low };
+        self.base[low] = self.base[low].max(1e-6);
+        self.base[high] = self.base[high].max(self.base[low]);
+        for knot in high + 1..KNOTS.len() {
+            self.base[knot] = self.base[knot].max(self.base[knot - 1]);
+        }
+        for knot in (0..low).rev() {
+            self.base[knot] = self.base[knot].min(self.base[knot + 1]);
+        }
+    }
+}
+
+/// The knot at or below `rows`, and how far `rows` is on the way to the next one.
+fn knot(rows: u32) -> (usize, f64) {
+    let low = KNOTS.partition_point(|knot| *knot <= rows).saturating_sub(1);
+    match KNOTS.get(low + 1) {
+        Some(high) => (low, f64::from(rows - KNOTS[low]) / f64::from(high - KNOTS[low])),
+        None => (low, 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A machine as measured: dear single rows, tiles from 64 on, attention by depth.
+    fn machine(rows: u32, depth: u32) -> Duration {
+        let base = [(1, 6.0), (2, 9.0), (4, 15.7), (8, 27.0), (64, 95.0), (512, 703.0)];
+        let at = base.partition_point(|(knot, _)| *knot <= rows).clamp(1, base.len() - 1);
+        let ((x0, y0), (x1, y1)) = (base[at - 1], base[at]);
+        let ms = y0 + (y1 - y0) * (f64::from(rows) - f64::from(x0)) / (f64::from(x1) - f64::from(x0));
+        Duration::from_secs_f64((ms + 0.00034 * f64::from(rows) * f64::from(depth)) / 1000.0)
+    }
+
+    #[test]
+    fn it_learns_the_machine() {
+        let mut cost = StepCost::default();
+        for round in 0..400_u32 {
+            for rows in [1, 4, 8, 68, 132, 260] {
+                let depth = (round * 97) % 16_000;
+                cost.on_step(rows, depth, machine(rows, depth));
+            }
+        }
+        for (rows, depth) in [(1, 500), (4, 4000), (8, 15_000), (68, 2000), (132, 12_000), (260, 8000)] {
+            let ratio = cost.forecast(rows, depth).as_secs_f64() / machine(rows, depth).as_secs_f64();
+            assert!(
+                (0.85..1.15).contains(&ratio),
+                "{rows} rows over {depth} cells: {ratio:.2} of what it takes"
+            );
+        }
+    }
+
+    #[test]
+    fn rows_are_as_many_as_fit() {
+        let cost =
+            StepCost::new(Duration::from_millis(4), Duration::from_millis(1), Duration::from_millis(1));
+        assert_eq!(cost.rows_within(Duration::from_micros(104_500), 0, 512), 100);
+        assert_eq!(cost.rows_within(Duration::from_micros(104_500), 4096, 512), 50);
+        assert_eq!(cost.rows_within(Duration::from_millis(1), 0, 512), 0);
+        assert_eq!(cost.rows_within(Duration::from_secs(9), 0, 512), 512);
+    }
+
+    #[test]
+    fn one_pause_of_the_machine_is_not_believed() {
+        let mut cost = StepCost::default();
+        for _ in 0..200 {
+            cost.on_step(8, 100, Duration::from_millis(20));
+        }
+        cost.on_step(8, 100, Duration::from_secs(30));
+        assert!(cost.forecast(8, 100) < Duration::from_millis(25));
+    }
+
+    proptest! {
+        #[test]
+        fn more_work_never_takes_less(
+            steps in prop::collection::vec((1..600_u32, 0..40_000_u32, 0..2_000_000_u64), 0..200),
+            rows in 1..600_u32,
+            depth in 0..40_000_u32,
+        ) {
+            let mut cost = StepCost::default();
+            for (rows, depth, took_us) in steps {
+                cost.on_step(rows, depth, Duration::from_micros(took_us));
+            }
+            prop_assert!(cost.forecast(rows, depth) <= cost.forecast(rows + 1, depth));
+            prop_assert!(cost.forecast(rows, depth) <= cost.forecast(rows, depth + 1));
+        }
+    }
+}

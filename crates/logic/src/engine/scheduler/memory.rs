@@ -1,0 +1,257 @@
+//! What is kept, saved, dropped, and who makes room.
+//!
+//! A finished request's prefix stays in the cells while that costs nobody anything. It goes to host
+//! memory when it slows the steps, and is dropped when that has it. A request that must make room
+//! goes the same way and waits again; its own prefix is then found like any other.
+
+use alloc::vec::Vec;
+
+use super::super::blocks::BLOCK;
+use super::super::ids::{RequestId, SeqId, SnapshotId, Tenant, Token};
+use super::super::prefix::{Chain, Hit, Holder};
+use super::super::sequence::State;
+use super::{Operation, Scheduler, rank};
+
+/// A tail that is shorter, behind a prefix that is kept already, is not worth keeping.
+const TAIL_MIN: u32 = 2 * BLOCK;
+/// Tokens saved with one step: a long prefix goes in pieces, so that no step waits for all of it.
+const SAVE_TOKENS_MAX: u32 = 2048;
+/// By how much idle cells may slow a step.
+const IDLE_SLOWDOWN: f64 = 0.02;
+
+/// A finished request's sequence.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) tenant: Tenant,
+    pub(super) tokens: Vec<Token>,
+    pub(super) chain: Chain,
+    pub(super) used: u64,
+}
+
+impl Scheduler {
+    /// `request` has ended, one way or another. Its prefix may stay.
+    pub(super) fn leave(&mut self, request: RequestId) {
+        let Some(sequence) = self.sequences.remove(&request) else { return };
+        self.waiting.retain(|other| *other != request);
+        match sequence.state {
+            State::Waiting { saved, .. } => saved.into_iter().for_each(|id| self.tier.unpin(id)),
+            State::Running { seq, computed } => {
+                self.running.retain(|other| *other != request);
+                self.index.remove(sequence.chain.hashes(), Holder::Live(request));
+                self.keep(seq, sequence.tenant, &sequence.tokens[..computed as usize]);
+            }
+        }
+        let tenant = sequence.tenant;
+        if !self.sequences.values().any(|other| other.tenant == tenant) {
+            self.served.remove(&tenant);
+        }
+    }
+
+    /// Keeps what `seq` holds, where it is worth an id.
+    fn keep(&mut self, seq: SeqId, tenant: Tenant, tokens: &[Token]) {
+        self.pool.set_live(seq, false);
+        let len = tokens.len();
+        let chain = Chain::of(tenant, tokens);
+        let known =
+            self.index.best(&chain, tokens, |holder| self.computed_by(holder), |holder| self.held(holder));
+        if let Some(hit) = known
+            && len < (hit.len + TAIL_MIN) as usize
+        {
+            self.touch(hit.holder);
+            self.release(seq);
+            return;
+        }
+        if len < BLOCK as usize {
+            self.release(seq);
+            return;
+        }
+        self.drop_prefixes_of(&chain, tokens);
+        self.index.insert(chain.hashes(), Holder::Kept(seq));
+        self.tick += 1;
+        self.kept.insert(seq, Kept { tenant, tokens: tokens.to_vec(), chain, used: self.tick });
+    }
+
+    /// Drops what is kept and begins as `tokens` do: whoever finds it finds the longer one.
+    fn drop_prefixes_of(&mut self, chain: &Chain, tokens: &[Token]) {
+        let covered: Vec<SeqId> = self
+            .kept
+            .iter()
+            .filter(|(_, kept)| {
+                chain.hashes().starts_with(kept.chain.hashes()) && tokens.starts_with(&kept.tokens)
+            })
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in covered {
+            self.drop_kept(seq);
+        }
+    }
+
+    /// `seq` holds nothing any more, and its id is free.
+    pub(super) fn release(&mut self, seq: SeqId) {
+        self.pool.drop_seq(seq);
+        self.operations.push(Operation::Drop { seq });
+        self.ids.push(seq);
+    }
+
+    /// The tokens of a holder.
+    pub(super) fn held(&self, holder: Holder) -> &[Token] {
+        match holder {
+            Holder::Live(id) => &self.sequences[&id].tokens,
+            Holder::Kept(seq) => &self.kept[&seq].tokens,
+            Holder::Saved(id) => &self.tier.get(id).tokens,
+        }
+    }
+
+    /// How many of them are computed.
+    pub(super) fn computed_by(&self, holder: Holder) -> u32 {
+        match holder {
+            Holder::Live(id) => self.sequences[&id].computed(),
+            Holder::Kept(seq) => self.pool.end(seq),
+            Holder::Saved(id) => self.tier.get(id).range.end,
+        }
+    }
+
+    pub(super) fn touch(&mut self, holder: Holder) {
+        match holder {
+            Holder::Live(_) => {}
+            Holder::Saved(id) => self.tier.touch(id),
+            Holder::Kept(seq) => {
+                self.tick += 1;
+                if let Some(kept) = self.kept.get_mut(&seq) {
+                    kept.used = self.tick;
+                }
+            }
+        }
+    }
+
+    /// Moves what lies idle out of the way of a step of `rows` rows, a piece at a time, the highest
+    /// cells first. Where nothing is computed nothing is slowed, and nothing moves.
+    pub(super) fn tidy(&mut self, rows: u32) {
+        if rows == 0 || self.pool.idle() <= self.cost.idle_cells(rows, self.pool.cells().top(), IDLE_SLOWDOWN)
+        {
+            return;
+        }
+        let highest = self.kept.keys().copied().max_by_key(|seq| self.pool.sole_top(*seq));
+        if let Some(seq) = highest {
+            self.move_out(seq, SAVE_TOKENS_MAX);
+        }
+    }
+
+    /// Makes `cells` free by dropping what is only kept, the longest unused first; what is not saved
+    /// yet is saved before. Whether that was enough.
+    pub(super) fn reclaim(&mut self, cells: u32) -> bool {
+        while self.pool.cells().free() < cells {
+            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(seq, _)| *seq);
+            let Some(seq) = oldest else { return false };
+            self.move_out(seq, u32::MAX);
+        }
+        true
+    }
+
+    /// Frees an id by giving up what is kept the longest unused. Whether there is one now.
+    pub(super) fn reclaim_id(&mut self) -> bool {
+        if self.ids.is_empty()
+            && let Some(seq) = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(seq, _)| *seq)
+        {
+            self.move_out(seq, u32::MAX);
+        }
+        !self.ids.is_empty()
+    }
+
+    /// Saves at most `tokens_max` more tokens of a kept sequence, and drops it when all is saved.
+    fn move_out(&mut self, seq: SeqId, tokens_max: u32) {
+        let kept = self.kept[&seq].clone();
+        let done = self.save(seq, kept.tenant, &kept.tokens, tokens_max).is_none_or(|(_, rest)| rest == 0);
+        if done {
+            self.drop_kept(seq);
+        }
+    }
+
+    fn drop_kept(&mut self, seq: SeqId) {
+        if let Some(kept) = self.kept.remove(&seq) {
+            self.index.remove(kept.chain.hashes(), Holder::Kept(seq));
+            self.release(seq);
+        }
+    }
+
+    /// Saves what `seq` holds and host memory lacks, at most `tokens_max` of it. The snapshot with
+    /// the longest prefix, and how many tokens of it are not saved; none where there is no room.
+    pub(super) fn save(
+        &mut self,
+        seq: SeqId,
+        tenant: Tenant,
+        tokens: &[Token],
+        tokens_max: u32,
+    ) -> Option<(SnapshotId, u32)> {
+        let len = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
+        let (parent, from) = self.saved(tenant, tokens).map_or((None, 0), |(id, len)| (Some(id), len));
+        if let Some(parent) = parent
+            && len < from + TAIL_MIN
+        {
+            self.tier.touch(parent);
+            return Some((parent, 0));
+        }
+        let (parent, from) = if self.limits.whole_only { (None, 0) } else { (parent, from) };
+        let to = if self.limits.whole_only { len } else { len.min(from.saturating_add(tokens_max)) };
+        for victim in self.tier.victims(to - from, parent)? {
+            self.forget(victim);
+        }
+        let snapshot = self.tier.insert(tenant, tokens, from..to, parent);
+        self.index.insert(self.tier.get(snapshot).chain.hashes(), Holder::Saved(snapshot));
+        self.operations.push(Operation::Save { seq, range: from..to, snapshot });
+        self.counters.tokens_saved += u64::from(to - from);
+        Some((snapshot, len - to))
+    }
+
+    /// The snapshot that has most of `tokens`, and how much.
+    fn saved(&self, tenant: Tenant, tokens: &[Token]) -> Option<(SnapshotId, u32)> {
+        let chain = Chain::of(tenant, tokens);
+        let hit = self.best_saved(&chain, tokens)?;
+        match hit.holder {
+            Holder::Saved(id) => Some((id, hit.len)),
+            Holder::Live(_) | Holder::Kept(_) => None,
+        }
+    }
+
+    /// Who has most of `tokens` in host memory.
+    pub(super) fn best_saved(&self, chain: &Chain, tokens: &[Token]) -> Option<Hit> {
+        let usable = |holder| match holder {
+            Holder::Saved(_) => self.computed_by(holder),
+            Holder::Live(_) | Holder::Kept(_) => 0,
+        };
+        self.index.best(chain, tokens, usable, |holder| self.held(holder))
+    }
+
+    fn forget(&mut self, snapshot: SnapshotId) {
+        if let Some(gone) = self.tier.remove(snapshot) {
+            self.index.remove(gone.chain.hashes(), Holder::Saved(snapshot));
+            self.operations.push(Operation::Forget { snapshot });
+        }
+    }
+
+    /// Whoever reads least, then matters least, then came last makes room: saved, where host memory
+    /// has room, and waiting again. Whether there was one, other than `spared`.
+    pub(super) fn preempt(&mut self, spared: Option<RequestId>) -> bool {
+        let victim = self.running.iter().copied().filter(|id| Some(*id) != spared).max_by_key(|id| {
+            let sequence = &self.sequences[id];
+            (sequence.paused, rank(sequence.priority), sequence.arrived, *id)
+        });
+        let Some(id) = victim else { return false };
+        self.running.retain(|other| *other != id);
+        self.counters.preemptions += 1;
+        let sequence = &self.sequences[&id];
+        let Some((seq, computed)) = sequence.running() else { return false };
+        let (tenant, tokens) = (sequence.tenant, sequence.tokens[..computed as usize].to_vec());
+        self.index.remove(self.sequences[&id].chain.hashes(), Holder::Live(id));
+        let saved = if computed < BLOCK { None } else { self.save(seq, tenant, &tokens, u32::MAX) };
+        let saved = saved.map(|(snapshot, _)| snapshot);
+        saved.into_iter().for_each(|snapshot| self.tier.pin(snapshot));
+        self.release(seq);
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.drafts.clear();
+            sequence.state = State::Waiting { after: None, saved };
+        }
+        self.waiting.push(id);
+        true
+    }
+}

@@ -1,0 +1,164 @@
+//! The rows of a step.
+//!
+//! Whoever decodes gets its row. What time the pace of the readers leaves goes to prefill: the
+//! shortest rest first, in whole tiles, and never so that several prompts wait for one big step.
+
+use alloc::vec::Vec;
+
+use super::super::ids::RequestId;
+use super::super::sequence::Sequence;
+use super::{Run, Scheduler, Step};
+use crate::time::Instant;
+
+impl Scheduler {
+    /// The next step. Nothing to compute: no rows; there may be operations and refusals all the same.
+    pub fn next_step(&mut self, now: Instant) -> Step {
+        let refused = self.expire(now);
+        self.admit();
+        let mut shares = self.room_for_decodes();
+        self.tidy(u32::try_from(self.running.len()).unwrap_or(u32::MAX));
+        self.prefill(&mut shares);
+        // The books grow last, as the kernels will: after all operations.
+        let runs = shares.into_iter().filter_map(|share| self.run(share)).collect();
+        let depth = self.pool.cells().top();
+        Step { operations: core::mem::take(&mut self.operations), runs, depth, refused }
+    }
+
+    /// Those whose next token is one row away, with cells for their rows: drafts go first where the
+    /// cells lack, then what is only kept, then whoever matters least.
+    fn room_for_decodes(&mut self) -> Vec<Share> {
+        self.trim_drafts();
+        loop {
+            let decodes = |id: &&RequestId| {
+                let sequence = &self.sequences[id];
+                sequence.decodes() && !sequence.paused
+            };
+            let decoding = self.running.iter().filter(decodes);
+            let decoding: Vec<Share> =
+                decoding.map(|&id| Share { id, rows: decode_rows(&self.sequences[&id]) }).collect();
+            if self.reclaim(rows(&decoding)) {
+                return decoding;
+            }
+            if !self.drop_drafts() && !self.preempt(None) {
+                return Vec::new();
+            }
+        }
+    }
+
+    /// Leaves as many drafts as the pace of the readers allows.
+    fn trim_drafts(&mut self) {
+        let sequences = || self.running.iter().map(|id| &self.sequences[id]);
+        let drafted: u32 = sequences().map(|sequence| decode_rows(sequence) - 1).sum();
+        if drafted == 0 {
+            return;
+        }
+        let plain =
+            u32::try_from(sequences().filter(|s| s.decodes() && !s.paused).count()).unwrap_or(u32::MAX);
+        let mut left = self.rows_max().saturating_sub(plain).min(drafted);
+        for id in &self.running {
+            if let Some(sequence) = self.sequences.get_mut(id) {
+                sequence.drafts.truncate(left as usize);
+                left -= u32::try_from(sequence.drafts.len()).unwrap_or(u32::MAX);
+            }
+        }
+    }
+
+    fn drop_drafts(&mut self) -> bool {
+        let mut dropped = false;
+        for id in &self.running {
+            if let Some(sequence) = self.sequences.get_mut(id) {
+                dropped |= !sequence.drafts.is_empty();
+                sequence.drafts.clear();
+            }
+        }
+        dropped
+    }
+
+    /// Most rows of a step that keeps the pace of whoever reads along now.
+    fn rows_max(&self) -> u32 {
+        let reading = self.running.iter().map(|id| &self.sequences[id]);
+        let target = reading.filter(|s| s.decodes() && !s.paused).filter_map(|s| s.itl_target).min();
+        match target {
+            Some(target) => self.cost.rows_within(target, self.pool.cells().top(), self.limits.rows_max),
+            None => self.limits.rows_max,
+        }
+    }
+
+    /// Adds rows of prefill to those that decode.
+    fn prefill(&mut self, shares: &mut Vec<Share>) {
+        let budget = self.budget(rows(shares));
+        let mut waiting = self.prefilling();
+        while let Some(&first) = waiting.first() {
+            let mut left = budget;
+            for (place, &id) in waiting.iter().enumerate() {
+                // The first gets what it can use; others only what fills up the tile.
+                let (taken, tile) = (rows(shares), self.limits.tile);
+                let room = if place == 0 { left } else { left.min((tile - taken % tile) % tile) };
+                let wanted = room.min(self.sequences[&id].remaining());
+                self.reclaim(taken + wanted);
+                let count = wanted.min(self.pool.cells().free() - taken);
+                if count == 0 {
+                    break;
+                }
+                shares.push(Share { id, rows: count });
+                left -= count;
+            }
+            // Prompts hold all cells, and none can go on: the first one does.
+            if !shares.is_empty() || !self.preempt(Some(first)) {
+                return;
+            }
+            waiting = self.prefilling();
+        }
+    }
+
+    /// Rows of prefill beside `decoding` rows.
+    fn budget(&self, decoding: u32) -> u32 {
+        let least = decoding + self.limits.prefill_min;
+        let total = self.rows_max().max(least);
+        let total = total.max(decoding + 1).min(self.limits.rows_max.max(decoding + 1));
+        let tile = self.limits.tile;
+        let whole = total - total % tile;
+        let total = if whole >= least { whole } else { total };
+        total - decoding
+    }
+
+    /// Whose prompts are being computed, in their order.
+    fn prefilling(&self) -> Vec<RequestId> {
+        let least_served = self.least_served();
+        let at_work = self.running.iter().map(|id| &self.sequences[id]);
+        let mut prefilling: Vec<_> = at_work
+            .filter(|sequence| !sequence.paused && !sequence.decodes() && sequence.remaining() > 0)
+            .map(|sequence| (self.order(sequence, sequence.remaining(), least_served), sequence.request))
+            .collect();
+        prefilling.sort_unstable();
+        prefilling.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The next tokens of a request, and its drafts behind its last one. The books grow by them.
+    fn run(&mut self, Share { id, rows }: Share) -> Option<Run> {
+        let sequence = &self.sequences[&id];
+        let (seq, start) = sequence.running()?;
+        let count = rows.min(sequence.remaining());
+        let mut tokens = sequence.tokens[start as usize..(start + count) as usize].to_vec();
+        tokens.extend(&sequence.drafts[..(rows - count) as usize]);
+        let last = start + count == sequence.len();
+        let logits = if last { rows - count + 1 } else { 0 };
+        self.pool.grow(seq, rows).then_some(Run { request: id, seq, start, tokens, logits })
+    }
+}
+
+/// Rows of a step for one request.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    id: RequestId,
+    rows: u32,
+}
+
+/// Rows for the next token of one that decodes, its drafts included.
+fn decode_rows(sequence: &Sequence) -> u32 {
+    1 + u32::try_from(sequence.drafts.len()).unwrap_or(u32::MAX)
+}
+
+fn rows(shares: &[Share]) -> u32 {
+    shares.iter().map(|share| share.rows).sum()
+}
