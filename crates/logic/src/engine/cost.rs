@@ -4,7 +4,8 @@
 //! broken line over knots, since rows are not equally dear: one row reads all weights, and from 64
 //! rows on the kernels work in tiles. Each measured step moves the two knots around it and the slope
 //! towards what was seen (normalised least mean squares), so that the model follows the machine:
-//! a warm cache, a busy neighbour, another clock.
+//! a warm cache, a busy neighbour, another clock. How far the forecasts are off is learnt too: who
+//! promises a pace promises it with that margin.
 //!
 //! Invariant: the base never falls with more rows, and nothing is ever below zero; so a forecast
 //! never says that more work takes less time.
@@ -15,8 +16,10 @@ use core::time::Duration;
 const KNOTS: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// Depth in which slopes are counted, in cells: rows × depth is then near the rows in size.
 const DEPTH_UNIT: f64 = 4096.0;
-/// How far one step moves the model towards what it took.
+/// How far one step moves the model towards what it took, once a knot has been seen a few times.
 const RATE: f64 = 0.1;
+/// Margin of a promise, in mean deviations: for a normal spread one in a hundred is above.
+const MARGIN: f64 = 2.9;
 /// A step that takes more than this many times its forecast teaches no more than one that takes so
 /// many times: the machine was away, and will be back.
 const SURPRISE_MAX: f64 = 3.0;
@@ -27,12 +30,15 @@ pub struct StepCost {
     base: [f64; KNOTS.len()],
     /// Seconds for a row over [`DEPTH_UNIT`] cells.
     slope: f64,
-    seen: u64,
+    /// Steps that have taught each knot.
+    seen: [u32; KNOTS.len()],
+    /// How far forecasts have been off, as a share of them.
+    deviation: f64,
 }
 
 impl Default for StepCost {
     fn default() -> Self {
-        Self::new(Duration::from_millis(4), Duration::from_micros(1400), Duration::from_micros(300))
+        Self::new(Duration::from_millis(4), Duration::from_micros(1400), Duration::from_micros(1200))
     }
 }
 
@@ -42,7 +48,7 @@ impl StepCost {
     #[must_use]
     pub fn new(step: Duration, row: Duration, row_over_4096_cells: Duration) -> Self {
         let base = KNOTS.map(|rows| step.as_secs_f64() + row.as_secs_f64() * f64::from(rows));
-        Self { base, slope: row_over_4096_cells.as_secs_f64(), seen: 0 }
+        Self { base, slope: row_over_4096_cells.as_secs_f64(), seen: [0; KNOTS.len()], deviation: 0.0 }
     }
 
     /// How long a step is expected to take.
@@ -56,26 +62,27 @@ impl StepCost {
         if rows == 0 {
             return;
         }
-        let expected = self.seconds(rows, depth);
+        let expected = self.seconds(rows, depth).max(1e-9);
         let took = took.as_secs_f64();
-        self.seen += 1;
-        if self.seen == 1 {
-            let ratio = took / expected.max(1e-9);
+        let (low, weight) = knot(rows);
+        if self.seen.iter().all(|seen| *seen == 0) {
+            let ratio = took / expected;
             self.base = self.base.map(|base| base * ratio);
             self.slope *= ratio;
+            self.seen[low] = 1;
             return;
         }
         let error = took.min(expected * SURPRISE_MAX) - expected;
-        let (low, weight) = knot(rows);
+        self.deviation += RATE * ((error / expected).max(-error / expected) - self.deviation);
         let attended = f64::from(rows) * f64::from(depth) / DEPTH_UNIT;
         // Each parameter moves by its share of the forecast, so that a shallow step teaches the base
         // and a deep one the slope as well.
-        let deep = (self.slope * attended / expected.max(1e-9)).clamp(0.0, 1.0);
+        let deep = (self.slope * attended / expected).clamp(0.0, 1.0);
         let shallow = 1.0 - deep;
         let lines = (1.0 - weight) * (1.0 - weight) + weight * weight;
-        self.base[low] += RATE * error * shallow * (1.0 - weight) / lines;
+        self.teach(low, error * shallow * (1.0 - weight) / lines, weight < 0.5);
         if weight > 0.0 {
-            self.base[low + 1] += RATE * error * shallow * weight / lines;
+            self.teach(low + 1, error * shallow * weight / lines, weight >= 0.5);
         }
         if attended > 0.0 {
             self.slope = (self.slope + RATE * error * deep / attended).max(0.0);
@@ -83,10 +90,17 @@ impl StepCost {
         self.straighten(low, weight > 0.0);
     }
 
-    /// The most rows, of `max`, with which a step over `depth` cells stays within `target`.
+    /// Moves a knot towards what was seen: far at first, then by [`RATE`].
+    fn teach(&mut self, knot: usize, error: f64, near: bool) {
+        self.seen[knot] = self.seen[knot].saturating_add(u32::from(near));
+        self.base[knot] += error * RATE.max(1.0 / f64::from(self.seen[knot] + 1));
+    }
+
+    /// The most rows, of `max`, with which a step over `depth` cells stays within `target`, with the
+    /// margin that the last forecasts ask for.
     #[must_use]
     pub fn rows_within(&self, target: Duration, depth: u32, max: u32) -> u32 {
-        let target = target.as_secs_f64();
+        let target = target.as_secs_f64() / (1.0 + MARGIN * self.deviation);
         let (mut fits, mut exceeds) = (0, max + 1);
         while exceeds - fits > 1 {
             let middle = fits.midpoint(exceeds);

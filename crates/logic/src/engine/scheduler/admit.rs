@@ -38,17 +38,21 @@ impl Prefix {
 impl Scheduler {
     /// Those whose deadline has passed leave the queue.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<(RequestId, Refusal)> {
+        if self.deadline.is_none_or(|first| now < first) {
+            return Vec::new();
+        }
         let late = |id: &RequestId| self.sequences[id].deadline.is_some_and(|deadline| deadline <= now);
         let expired: Vec<RequestId> = self.waiting.iter().copied().filter(late).collect();
         for &id in &expired {
             self.leave(id);
         }
+        self.deadline = self.waiting.iter().filter_map(|id| self.sequences[id].deadline).min();
         expired.into_iter().map(|id| (id, Refusal::Deadline)).collect()
     }
 
     /// Sets to work whom memory has room for.
     pub(super) fn admit(&mut self) {
-        while (self.running.len() as u64) < u64::from(self.limits.running_max) {
+        while !self.full && (self.running.len() as u64) < u64::from(self.limits.running_max) {
             let Some(id) = self.first_waiting() else { return };
             // Before the prefix is looked up: an id may cost somebody's kept sequence.
             if !self.reclaim_id() {
@@ -60,6 +64,7 @@ impl Scheduler {
                 continue;
             }
             if !self.fits(id, &prefix) {
+                self.full = true;
                 return;
             }
             self.begin(id, &prefix);
@@ -78,7 +83,7 @@ impl Scheduler {
     /// The order of `sequence` among those who wait, or whose prompts are being computed.
     pub(super) fn order(&self, sequence: &Sequence, rows: u32, least_served: Duration) -> (u8, Duration) {
         let row = self.cost.forecast(self.limits.rows_max, self.pool.cells().top()) / self.limits.rows_max;
-        let served = self.served.get(&sequence.tenant).copied().unwrap_or_default();
+        let served = self.accounts.get(&sequence.tenant).map_or(least_served, |account| account.served);
         let arrived = sequence.arrived.since(Instant::default());
         let order = arrived + row * rows * WORK_WEIGHT + served.saturating_sub(least_served);
         (rank(sequence.priority), order)

@@ -4,6 +4,7 @@
 //! memory when it slows the steps, and is dropped when that has it. A request that must make room
 //! goes the same way and waits again; its own prefix is then found like any other.
 
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
 use super::super::blocks::BLOCK;
@@ -26,6 +27,8 @@ pub(super) struct Kept {
     pub(super) tokens: Vec<Token>,
     pub(super) chain: Chain,
     pub(super) used: u64,
+    /// Host memory has it too, or has no room for it.
+    pub(super) saved: bool,
 }
 
 impl Scheduler {
@@ -33,6 +36,7 @@ impl Scheduler {
     pub(super) fn leave(&mut self, request: RequestId) {
         let Some(sequence) = self.sequences.remove(&request) else { return };
         self.waiting.retain(|other| *other != request);
+        self.full = false;
         match sequence.state {
             State::Waiting { saved, .. } => saved.into_iter().for_each(|id| self.tier.unpin(id)),
             State::Running { seq, computed } => {
@@ -41,9 +45,11 @@ impl Scheduler {
                 self.keep(seq, sequence.tenant, &sequence.tokens[..computed as usize]);
             }
         }
-        let tenant = sequence.tenant;
-        if !self.sequences.values().any(|other| other.tenant == tenant) {
-            self.served.remove(&tenant);
+        if let Entry::Occupied(mut account) = self.accounts.entry(sequence.tenant) {
+            account.get_mut().requests -= 1;
+            if account.get().requests == 0 {
+                account.remove();
+            }
         }
     }
 
@@ -68,7 +74,7 @@ impl Scheduler {
         self.drop_prefixes_of(&chain, tokens);
         self.index.insert(chain.hashes(), Holder::Kept(seq));
         self.tick += 1;
-        self.kept.insert(seq, Kept { tenant, tokens: tokens.to_vec(), chain, used: self.tick });
+        self.kept.insert(seq, Kept { tenant, tokens: tokens.to_vec(), chain, used: self.tick, saved: false });
     }
 
     /// Drops what is kept and begins as `tokens` do: whoever finds it finds the longer one.
@@ -124,16 +130,30 @@ impl Scheduler {
         }
     }
 
-    /// Moves what lies idle out of the way of a step of `rows` rows, a piece at a time, the highest
-    /// cells first. Where nothing is computed nothing is slowed, and nothing moves.
-    pub(super) fn tidy(&mut self, rows: u32) {
-        if rows == 0 || self.pool.idle() <= self.cost.idle_cells(rows, self.pool.cells().top(), IDLE_SLOWDOWN)
-        {
-            return;
+    /// Moves what lies idle out of the way of a step of `rows` rows, the highest cells first: all of
+    /// it where nobody reads along, else a piece at a time.
+    pub(super) fn tidy(&mut self, rows: u32, read_along: bool) {
+        let mut left = if read_along { SAVE_TOKENS_MAX } else { u32::MAX };
+        while rows > 0 && left > 0 {
+            let top = self.pool.cells().top();
+            if self.pool.idle() <= self.cost.idle_cells(rows, top, IDLE_SLOWDOWN) {
+                return;
+            }
+            let highest = self.kept.keys().copied().max_by_key(|seq| self.pool.sole_top(*seq));
+            let Some(seq) = highest else { return };
+            left -= self.move_out(seq, left);
         }
-        let highest = self.kept.keys().copied().max_by_key(|seq| self.pool.sole_top(*seq));
-        if let Some(seq) = highest {
-            self.move_out(seq, SAVE_TOKENS_MAX);
+    }
+
+    /// Saves a piece of what is kept while nobody asks for anything, so that it can be dropped at
+    /// once when somebody does.
+    pub(super) fn save_ahead(&mut self) {
+        let unsaved = self.kept.iter().find(|(_, kept)| !kept.saved).map(|(seq, _)| *seq);
+        if let Some(seq) = unsaved
+            && self.save_kept(seq, SAVE_TOKENS_MAX).1
+            && let Some(kept) = self.kept.get_mut(&seq)
+        {
+            kept.saved = true;
         }
     }
 
@@ -159,12 +179,26 @@ impl Scheduler {
     }
 
     /// Saves at most `tokens_max` more tokens of a kept sequence, and drops it when all is saved.
-    fn move_out(&mut self, seq: SeqId, tokens_max: u32) {
-        let kept = self.kept[&seq].clone();
-        let done = self.save(seq, kept.tenant, &kept.tokens, tokens_max).is_none_or(|(_, rest)| rest == 0);
+    /// How many were saved.
+    fn move_out(&mut self, seq: SeqId, tokens_max: u32) -> u32 {
+        let (saved, done) = self.save_kept(seq, tokens_max);
         if done {
             self.drop_kept(seq);
         }
+        saved
+    }
+
+    /// Saves at most `tokens_max` more tokens of a kept sequence: how many, and whether that was all
+    /// that can be.
+    fn save_kept(&mut self, seq: SeqId, tokens_max: u32) -> (u32, bool) {
+        let kept = &self.kept[&seq];
+        if kept.saved {
+            return (0, true);
+        }
+        let (tenant, tokens) = (kept.tenant, kept.tokens.clone());
+        let before = self.counters.tokens_saved;
+        let done = self.save(seq, tenant, &tokens, tokens_max).is_none_or(|(_, rest)| rest == 0);
+        (u32::try_from(self.counters.tokens_saved - before).unwrap_or(u32::MAX), done)
     }
 
     fn drop_kept(&mut self, seq: SeqId) {
@@ -238,6 +272,7 @@ impl Scheduler {
         });
         let Some(id) = victim else { return false };
         self.running.retain(|other| *other != id);
+        self.full = false;
         self.counters.preemptions += 1;
         let sequence = &self.sequences[&id];
         let Some((seq, computed)) = sequence.running() else { return false };

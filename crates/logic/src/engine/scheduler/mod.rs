@@ -152,6 +152,12 @@ impl Step {
     pub fn rows(&self) -> u32 {
         self.runs.iter().map(|run| u32::try_from(run.tokens.len()).unwrap_or(u32::MAX)).sum()
     }
+
+    /// Whether there is nothing to do at all, until somebody asks for something.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.runs.is_empty() && self.refused.is_empty()
+    }
 }
 
 /// Why a request is not answered.
@@ -209,11 +215,24 @@ pub struct Scheduler {
     running: Vec<RequestId>,
     kept: BTreeMap<SeqId, Kept>,
     ids: Vec<SeqId>,
+    /// The first in the queue did not fit, and nobody has come or gone since.
+    full: bool,
     operations: Vec<Operation>,
-    served: BTreeMap<Tenant, Duration>,
+    accounts: BTreeMap<Tenant, Account>,
+    /// The first deadline of those who wait, or one that has passed or left since.
+    deadline: Option<Instant>,
     output: Outputs,
     counters: Counters,
     tick: u64,
+}
+
+/// What a tenant who wants something has got.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    /// Time of the kernels.
+    served: Duration,
+    /// Requests that wait or are at work.
+    requests: u32,
 }
 
 /// How long answers have been, in tokens: a mean and its deviation, forgetting.
@@ -254,8 +273,10 @@ impl Scheduler {
             running: Vec::new(),
             kept: BTreeMap::new(),
             ids,
+            full: false,
             operations: Vec::new(),
-            served: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            deadline: None,
             output: Outputs { mean: 128.0, deviation: 64.0 },
             counters: Counters::default(),
             tick: 0,
@@ -282,11 +303,13 @@ impl Scheduler {
         request.output_max = request.output_max.min(self.limits.cells - tokens);
         let id = request.id;
         let behind = self.least_served();
-        let served = self.served.entry(request.tenant).or_default();
-        *served = (*served).max(behind);
+        let account = self.accounts.entry(request.tenant).or_insert(Account { served: behind, requests: 0 });
+        account.requests += 1;
+        self.deadline = self.deadline.into_iter().chain(request.deadline).min();
         let taken = self.sequences.insert(id, Sequence::new(request, now));
         assert!(taken.is_none(), "a request's name is its own");
         self.waiting.push(id);
+        self.full = false;
         self.expect(id);
         Ok(())
     }
@@ -302,6 +325,7 @@ impl Scheduler {
     pub fn on_pause(&mut self, id: RequestId, paused: bool) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
             sequence.paused = paused;
+            self.full = false;
         }
     }
 
@@ -446,16 +470,15 @@ impl Scheduler {
     /// Books a run's share of a step with its tenant.
     fn charge(&mut self, request: RequestId, rows: u32, of: u32, took: Duration) {
         if let Some(sequence) = self.sequences.get(&request)
-            && let Some(served) = self.served.get_mut(&sequence.tenant)
+            && let Some(account) = self.accounts.get_mut(&sequence.tenant)
         {
-            *served += took * rows / of.max(1);
+            account.served += took * rows / of.max(1);
         }
     }
 
     /// What the tenant who got least, of those who want something, has got.
     fn least_served(&self) -> Duration {
-        let tenants = self.sequences.values().map(|sequence| sequence.tenant);
-        tenants.filter_map(|tenant| self.served.get(&tenant)).min().copied().unwrap_or_default()
+        self.accounts.values().map(|account| account.served).min().unwrap_or_default()
     }
 }
 

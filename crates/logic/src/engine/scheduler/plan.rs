@@ -16,7 +16,10 @@ impl Scheduler {
         let refused = self.expire(now);
         self.admit();
         let mut shares = self.room_for_decodes();
-        self.tidy(u32::try_from(self.running.len()).unwrap_or(u32::MAX));
+        self.tidy(u32::try_from(self.running.len()).unwrap_or(u32::MAX), !shares.is_empty());
+        if self.sequences.is_empty() {
+            self.save_ahead();
+        }
         self.prefill(&mut shares);
         // The books grow last, as the kernels will: after all operations.
         let runs = shares.into_iter().filter_map(|share| self.run(share)).collect();
