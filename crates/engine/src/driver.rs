@@ -1,94 +1,439 @@
-//! Does what the scheduler says: memory first, then the rows, in its order.
+//! The engine's one thread: asks the scheduler for a step, has it computed, lets each answer choose
+//! its next token, and tells the scheduler.
 //!
-//! Invariant: an operation is done exactly once, and what is told to the scheduler is what the
-//! kernels said.
+//! Callers meet it through [`Engine`]: [`Engine::generate`] sends a job, and the job's own
+//! [`Answer`] hears of every token on the engine's thread. Nobody ever waits for that thread: it
+//! takes commands between two steps, and sees who has left by a flag.
+//!
+//! Invariant: an answer hears its tokens in their order, each once, and nothing after its end.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use firsttoken_logic::engine::ids::{SeqId, SnapshotId};
-use firsttoken_logic::engine::scheduler::{Operation, Step};
+use firsttoken_logic::engine::ids::{RequestId, Token};
+use firsttoken_logic::engine::scheduler::{Counters, Refusal, Run, Scheduler, Step};
+use firsttoken_logic::engine::sequence::Request;
+use firsttoken_logic::engine::speculation::{Length, Lookup};
+use firsttoken_logic::time::Instant;
 
-use crate::backend::{Backend, Failed, Outcome, Row};
+use crate::backend::{Backend, Failed, Outcome};
+use crate::memory::Memory;
 
-/// Kernels, and what was moved out of them.
-#[derive(Clone, Debug)]
-pub struct Memory<B> {
-    backend: B,
-    spare: SeqId,
-    snapshots: BTreeMap<SnapshotId, Vec<u8>>,
+/// Jobs that have not been taken up yet, at most: the scheduler takes them between two steps.
+const JOBS_MAX: usize = 1024;
+/// Rows of one request from which on a step is worth aborting when that request leaves.
+const ABORT_ROWS_MIN: usize = 64;
+
+/// What becomes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// It goes on.
+    More,
+    /// It goes on, but its reader does not keep up: no token until [`Ticket::resume`].
+    Pause,
+    /// It is over.
+    End,
 }
 
-impl<B: Backend> Memory<B> {
-    /// Over empty kernels.
-    pub fn new(backend: B) -> Self {
-        let spare = SeqId(backend.capabilities().ids.saturating_sub(1));
-        Self { backend, spare, snapshots: BTreeMap::new() }
-    }
+/// One who chooses and hears tokens, on the engine's thread.
+pub trait Answer: Send {
+    /// The next token, from the logits of the whole vocabulary.
+    fn choose(&mut self, logits: &[f32]) -> Token;
 
-    /// The kernels.
-    pub const fn backend(&mut self) -> &mut B {
-        &mut self.backend
-    }
+    /// `token` stands. After the `last` there is no room for more.
+    fn on_token(&mut self, token: Token, last: bool) -> Flow;
 
-    /// Bytes that were moved out.
+    /// It will not be answered, or not to its end.
+    fn on_refused(&mut self, why: Refused);
+}
+
+/// Why an answer ends early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The scheduler cannot have it.
+    Scheduler(Refusal),
+    /// The kernels failed, and all that they held is lost.
+    Failed(String),
+}
+
+/// Something to be answered.
+pub struct Job {
+    /// What the scheduler is told. Its `id` is set by the engine.
+    pub request: Request,
+    /// Who chooses and hears.
+    pub answer: Box<dyn Answer>,
+    /// Most guesses at once by prompt lookup; zero for none.
+    pub guesses_max: u32,
+}
+
+/// A job's hold on the engine: dropping it cancels the job.
+pub struct Ticket {
+    id: RequestId,
+    left: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+impl Ticket {
+    /// The reader keeps up again.
+    pub fn resume(&self) {
+        self.shared.send(Command::Resume(self.id));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.left.store(true, Relaxed);
+        self.shared.on_left();
+    }
+}
+
+enum Command {
+    Submit(RequestId, Box<Job>, Arc<AtomicBool>),
+    Resume(RequestId),
+}
+
+/// What the engine's thread and its callers both see.
+struct Shared {
+    commands: Mutex<Vec<Command>>,
+    /// Who owns the long runs of the step under way.
+    owners: Mutex<Vec<Arc<AtomicBool>>>,
+    /// Stops the kernels within a few milliseconds.
+    abort: Arc<AtomicBool>,
+    thread: Mutex<Option<std::thread::Thread>>,
+    next: AtomicU64,
+    /// Somebody has left since the thread looked last.
+    left: AtomicBool,
+    stop: AtomicBool,
+    status: Mutex<Status>,
+}
+
+/// How the engine is, between two steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Status {
+    /// Requests at work.
+    pub running: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Cells that are used.
+    pub cells_used: u32,
+    /// Those of them that nobody works with.
+    pub cells_idle: u32,
+    /// Cells there are.
+    pub cells: u32,
+    /// Tokens in host memory.
+    pub tokens_saved: u64,
+    /// What has happened since the start.
+    pub counters: Counters,
+    /// When the step under way began, and its rows; none between two steps.
+    pub step: Option<(Instant, u32)>,
+}
+
+/// The engine, from outside. Dropping the last one ends its thread.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    _end: Arc<End>,
+}
+
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Relaxed);
+        self.0.abort.store(true, Relaxed);
+        self.0.wake();
+    }
+}
+
+impl Engine {
+    /// An engine and its driver; the caller gives that a thread: [`Driver::run`], or its own loop over
+    /// [`Driver::step`]. `abort` is the flag that the backend watches.
     #[must_use]
-    pub fn bytes_saved(&self) -> usize {
-        self.snapshots.values().map(Vec::len).sum()
+    pub fn new<B: Backend, C: FnMut() -> Instant>(
+        backend: B,
+        scheduler: Scheduler,
+        abort: Arc<AtomicBool>,
+        clock: C,
+    ) -> (Self, Driver<B, C>) {
+        let shared = Arc::new(Shared {
+            commands: Mutex::default(),
+            owners: Mutex::default(),
+            abort,
+            thread: Mutex::default(),
+            next: AtomicU64::new(0),
+            left: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            status: Mutex::default(),
+        });
+        let end = Arc::new(End(Arc::clone(&shared)));
+        let memory = Memory::new(backend);
+        let driver = Driver { shared: Arc::clone(&shared), scheduler, memory, clock, open: BTreeMap::new() };
+        (Self { shared, _end: end }, driver)
     }
 
-    /// Does a step's operations, then computes its rows. Nothing is computed for a step without.
+    /// Hands in a job. It is cancelled when the ticket is dropped.
     ///
     /// # Errors
-    /// When the kernels fail.
-    pub fn step(&mut self, step: &Step) -> Result<Outcome, Failed> {
-        for operation in &step.operations {
-            self.operate(operation)?;
+    /// When too many jobs have come since the last step; the job is given back.
+    pub fn generate(&self, mut job: Job) -> Result<Ticket, Job> {
+        let id = RequestId(self.shared.next.fetch_add(1, Relaxed));
+        job.request.id = id;
+        let left = Arc::new(AtomicBool::new(false));
+        {
+            let mut commands = lock(&self.shared.commands);
+            if commands.len() >= JOBS_MAX {
+                return Err(job);
+            }
+            commands.push(Command::Submit(id, Box::new(job), Arc::clone(&left)));
         }
-        if step.runs.is_empty() {
-            return Ok(Outcome::Done);
-        }
-        self.backend.decode(&rows(step))
+        self.shared.wake();
+        Ok(Ticket { id, left, shared: Arc::clone(&self.shared) })
     }
 
-    fn operate(&mut self, operation: &Operation) -> Result<(), Failed> {
-        match operation {
-            Operation::Share { from, to, range } => self.backend.share(*from, *to, range.clone()),
-            Operation::Truncate { seq, end } => self.backend.truncate(*seq, *end),
-            Operation::Drop { seq } => self.backend.drop_seq(*seq),
-            Operation::Save { seq, range, snapshot } => {
-                let whole = range.start == 0 && range.end == self.backend.held(*seq);
-                let bytes = if whole {
-                    self.backend.save(*seq)?
-                } else {
-                    // Only whole sequences are saved: the piece becomes one for a moment.
-                    self.backend.share(*seq, self.spare, range.clone());
-                    let bytes = self.backend.save(self.spare);
-                    self.backend.drop_seq(self.spare);
-                    bytes?
-                };
-                self.snapshots.insert(*snapshot, bytes);
-            }
-            Operation::Load { snapshot, seq } => {
-                let missing = || Failed { what: format!("{snapshot:?} was never saved") };
-                let bytes = self.snapshots.get(snapshot).ok_or_else(missing)?;
-                self.backend.load(*seq, bytes)?;
-            }
-            Operation::Forget { snapshot } => {
-                self.snapshots.remove(snapshot);
-            }
-        }
-        Ok(())
+    /// How it is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        *lock(&self.shared.status)
     }
 }
 
-/// The rows of a step, as the kernels want them.
-fn rows(step: &Step) -> Vec<Row> {
-    let mut rows = Vec::with_capacity(step.rows() as usize);
-    for run in &step.runs {
-        let quiet = run.tokens.len() - run.logits as usize;
-        for (at, (position, token)) in (run.start..).zip(&run.tokens).enumerate() {
-            rows.push(Row { seq: run.seq, position, token: *token, logits: at >= quiet });
+impl Shared {
+    fn send(&self, command: Command) {
+        lock(&self.commands).push(command);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &*lock(&self.thread) {
+            thread.unpark();
         }
     }
-    rows
+
+    /// Aborts the step under way if all of its long runs are for those who have left.
+    fn on_left(&self) {
+        self.left.store(true, Release);
+        let owners = lock(&self.owners);
+        if !owners.is_empty() && owners.iter().all(|owner| owner.load(Relaxed)) {
+            self.abort.store(true, Relaxed);
+        }
+        drop(owners);
+        self.wake();
+    }
+}
+
+/// A job that is not over.
+struct Open {
+    answer: Box<dyn Answer>,
+    left: Arc<AtomicBool>,
+    /// Tokens that it may still say.
+    room: u32,
+    /// Prompt and answer, where guesses are looked up in them.
+    tokens: Vec<Token>,
+    guesses: Option<(Length, Lookup)>,
+}
+
+/// The loop. See the module.
+pub struct Driver<B, C> {
+    shared: Arc<Shared>,
+    scheduler: Scheduler,
+    memory: Memory<B>,
+    clock: C,
+    open: BTreeMap<RequestId, Open>,
+}
+
+/// What [`Driver::step`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// Something was done; there may be more.
+    Worked,
+    /// There is nothing to do until somebody asks for something.
+    Idle,
+    /// Nobody can ask any more.
+    Over,
+}
+
+impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
+    /// Works until the last [`Engine`] is dropped.
+    ///
+    /// # Errors
+    /// When the kernels fail: everybody has been told.
+    pub fn run(mut self) -> Result<(), Failed> {
+        *lock(&self.shared.thread) = Some(std::thread::current());
+        loop {
+            match self.step()? {
+                Stepped::Worked => {}
+                Stepped::Idle => std::thread::park(),
+                Stepped::Over => return Ok(()),
+            }
+        }
+    }
+
+    /// One step.
+    ///
+    /// # Errors
+    /// When the kernels fail: everybody has been told.
+    pub fn step(&mut self) -> Result<Stepped, Failed> {
+        self.take_commands();
+        if self.shared.stop.load(Relaxed) {
+            return Ok(Stepped::Over);
+        }
+        let began = (self.clock)();
+        let step = self.scheduler.next_step(began);
+        for (id, why) in &step.refused {
+            self.refuse(*id, Refused::Scheduler(*why));
+        }
+        if step.is_empty() {
+            self.publish(None);
+            return Ok(Stepped::Idle);
+        }
+        self.begin(&step, began);
+        let outcome = self.memory.step(&step);
+        let took = (self.clock)() - began;
+        lock(&self.shared.owners).clear();
+        match outcome {
+            Ok(Outcome::Done) => {
+                self.scheduler.on_computed(&step, took);
+                self.hear(&step);
+            }
+            Ok(Outcome::Aborted) => {
+                let backend = self.memory.backend();
+                self.scheduler.on_aborted(&step, |seq| backend.held(seq));
+            }
+            Ok(Outcome::Full) => return Err(self.fail("the cells lack that the books say are free")),
+            Err(failed) => return Err(self.fail(&failed.what)),
+        }
+        self.publish(None);
+        Ok(Stepped::Worked)
+    }
+
+    fn take_commands(&mut self) {
+        let commands = std::mem::take(&mut *lock(&self.shared.commands));
+        for command in commands {
+            match command {
+                Command::Submit(id, job, left) => self.submit(id, *job, left),
+                Command::Resume(id) => self.scheduler.on_pause(id, false),
+            }
+        }
+        if self.shared.left.swap(false, Acquire) {
+            let left: Vec<RequestId> =
+                self.open.iter().filter(|(_, open)| open.left.load(Relaxed)).map(|(id, _)| *id).collect();
+            for id in left {
+                self.open.remove(&id);
+                self.scheduler.on_cancel(id);
+            }
+        }
+    }
+
+    fn submit(&mut self, id: RequestId, job: Job, left: Arc<AtomicBool>) {
+        let guesses = (job.guesses_max > 0).then(|| (Length::new(job.guesses_max), Lookup::default()));
+        let tokens = if guesses.is_some() { job.request.prompt.clone() } else { Vec::new() };
+        let now = (self.clock)();
+        let mut answer = job.answer;
+        match self.scheduler.on_submit(job.request, now) {
+            Ok(room) => drop(self.open.insert(id, Open { answer, left, room, tokens, guesses })),
+            Err(why) => answer.on_refused(Refused::Scheduler(why)),
+        }
+    }
+
+    fn refuse(&mut self, id: RequestId, why: Refused) {
+        if let Some(mut open) = self.open.remove(&id) {
+            open.answer.on_refused(why);
+        }
+    }
+
+    /// Tells everybody that their answers end here.
+    fn fail(&mut self, what: &str) -> Failed {
+        for (_, mut open) in std::mem::take(&mut self.open) {
+            open.answer.on_refused(Refused::Failed(what.to_owned()));
+        }
+        Failed { what: what.to_owned() }
+    }
+
+    /// Lets those who leave stop the step, if it is all theirs.
+    fn begin(&mut self, step: &Step, began: Instant) {
+        let long = step.runs.iter().filter(|run| run.tokens.len() >= ABORT_ROWS_MIN);
+        let owners: Vec<_> =
+            long.filter_map(|run| self.open.get(&run.request)).map(|open| Arc::clone(&open.left)).collect();
+        self.shared.abort.store(self.shared.stop.load(Relaxed), Relaxed);
+        *lock(&self.shared.owners) = owners;
+        self.publish(Some((began, step.rows())));
+    }
+
+    /// Each answer chooses from its logits: guesses stand as far as it would have said the same.
+    fn hear(&mut self, step: &Step) {
+        let mut row = 0;
+        for run in &step.runs {
+            row += run.tokens.len();
+            if run.logits > 0 {
+                self.hear_run(run, row - run.logits as usize);
+            }
+        }
+    }
+
+    fn hear_run(&mut self, run: &Run, first: usize) {
+        let Some(open) = self.open.get_mut(&run.request) else { return };
+        let guesses = &run.tokens[run.tokens.len() + 1 - run.logits as usize..];
+        let (mut said, mut flow) = (Vec::with_capacity(1), Flow::More);
+        for at in 0..run.logits as usize {
+            let token = open.answer.choose(self.memory.backend().logits(first + at));
+            said.push(token);
+            open.room -= 1;
+            flow = open.answer.on_token(token, open.room == 0);
+            flow = if open.room == 0 { Flow::End } else { flow };
+            if flow == Flow::End || guesses.get(at) != Some(&token) {
+                break;
+            }
+        }
+        let end = flow == Flow::End;
+        if let Some((length, lookup)) = &mut open.guesses {
+            let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
+            length.on_verified(count(guesses.len()), count(said.len() - 1));
+            open.tokens.extend(&said);
+            let guesses = lookup.guess(&open.tokens, length.on_step());
+            self.scheduler.on_sampled(run.request, &said, end);
+            self.scheduler.on_draft(run.request, guesses);
+        } else {
+            self.scheduler.on_sampled(run.request, &said, end);
+        }
+        match flow {
+            Flow::More => {}
+            Flow::Pause => self.scheduler.on_pause(run.request, true),
+            Flow::End => drop(self.open.remove(&run.request)),
+        }
+    }
+
+    fn publish(&self, step: Option<(Instant, u32)>) {
+        let pool = self.scheduler.pool();
+        *lock(&self.shared.status) = Status {
+            running: self.scheduler.running(),
+            waiting: self.scheduler.waiting(),
+            cells_used: pool.cells().used(),
+            cells_idle: pool.idle(),
+            cells: pool.cells().total(),
+            tokens_saved: self.scheduler.tokens_saved(),
+            counters: self.scheduler.counters(),
+            step,
+        };
+    }
+}
+
+/// A poisoned lock guards plain values that are whole all the same.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Status {
+    /// How long the step under way has been computing, if it has been longer than `limit`: the
+    /// kernels are wedged, or the machine is away.
+    #[must_use]
+    pub fn wedged(&self, now: Instant, limit: Duration) -> Option<Duration> {
+        let (began, _) = self.step?;
+        let since = now - began;
+        (since > limit).then_some(since)
+    }
 }

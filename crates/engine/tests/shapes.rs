@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use firsttoken_engine::backend::Outcome;
-use firsttoken_engine::driver::Memory;
 use firsttoken_engine::fake::{Fake, Language, Machine, text};
+use firsttoken_engine::memory::Memory;
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::ids::{RequestId, Tenant, Token};
 use firsttoken_logic::engine::scheduler::{Limits, Scheduler};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use firsttoken_engine::backend::{Backend as _, Outcome};
-use firsttoken_engine::driver::Memory;
 use firsttoken_engine::fake::{Fake, Language, Machine, VOCABULARY, text};
+use firsttoken_engine::memory::Memory;
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::ids::{RequestId, Tenant, Token};
 use firsttoken_logic::engine::scheduler::{Counters, Limits, Scheduler, Step};

@@ -283,11 +283,11 @@ impl Scheduler {
         }
     }
 
-    /// A request comes.
+    /// A request comes. How many tokens there is room for behind its prompt.
     ///
     /// # Errors
     /// When it can never be answered, or too many wait.
-    pub fn on_submit(&mut self, mut request: Request, now: Instant) -> Result<(), Refusal> {
+    pub fn on_submit(&mut self, mut request: Request, now: Instant) -> Result<u32, Refusal> {
         let tokens = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         if tokens == 0 || request.output_max == 0 {
             return Err(Refusal::Empty);
@@ -301,7 +301,7 @@ impl Scheduler {
         }
         // One alone must always be able to finish.
         request.output_max = request.output_max.min(self.limits.cells - tokens);
-        let id = request.id;
+        let (id, room) = (request.id, request.output_max);
         let behind = self.least_served();
         let account = self.accounts.entry(request.tenant).or_insert(Account { served: behind, requests: 0 });
         account.requests += 1;
@@ -311,7 +311,7 @@ impl Scheduler {
         self.waiting.push(id);
         self.full = false;
         self.expect(id);
-        Ok(())
+        Ok(room)
     }
 
     /// Nobody waits for it any more. Its cells are free with the next step.
