@@ -298,7 +298,7 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         match outcome {
             Ok(Outcome::Done) => {
                 self.scheduler.on_computed(&step, took);
-                self.hear(&step);
+                self.hear(&step, began + took);
             }
             Ok(Outcome::Aborted) => {
                 let backend = self.memory.backend();
@@ -365,17 +365,17 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
     }
 
     /// Each answer chooses from its logits: guesses stand as far as it would have said the same.
-    fn hear(&mut self, step: &Step) {
+    fn hear(&mut self, step: &Step, now: Instant) {
         let mut row = 0;
         for run in &step.runs {
             row += run.tokens.len();
             if run.logits > 0 {
-                self.hear_run(run, row - run.logits as usize);
+                self.hear_run(run, row - run.logits as usize, now);
             }
         }
     }
 
-    fn hear_run(&mut self, run: &Run, first: usize) {
+    fn hear_run(&mut self, run: &Run, first: usize, now: Instant) {
         let Some(open) = self.open.get_mut(&run.request) else { return };
         let guesses = &run.tokens[run.tokens.len() + 1 - run.logits as usize..];
         let (mut said, mut flow) = (Vec::with_capacity(1), Flow::More);
@@ -395,10 +395,10 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
             length.on_verified(count(guesses.len()), count(said.len() - 1));
             open.tokens.extend(&said);
             let guesses = lookup.guess(&open.tokens, length.on_step());
-            self.scheduler.on_sampled(run.request, &said, end);
+            self.scheduler.on_sampled(run.request, &said, end, now);
             self.scheduler.on_draft(run.request, guesses);
         } else {
-            self.scheduler.on_sampled(run.request, &said, end);
+            self.scheduler.on_sampled(run.request, &said, end, now);
         }
         match flow {
             Flow::More => {}

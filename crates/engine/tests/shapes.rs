@@ -47,6 +47,7 @@ struct Engine {
 
 impl Engine {
     fn new(limits: Limits) -> Self {
+        let limits = Limits { wait_max: Duration::from_secs(3600), ..limits };
         let fake = Fake::new(limits.cells, limits.ids, Language::Hashed, Machine::default());
         Self {
             scheduler: Scheduler::new(limits, StepCost::default()),
@@ -125,7 +126,7 @@ impl Engine {
                 let answer = self.answers.get_mut(&run.request.0).expect("it was asked");
                 answer.tokens.push(token);
                 answer.at.push(now);
-                self.scheduler.on_sampled(run.request, &[token], false);
+                self.scheduler.on_sampled(run.request, &[token], false, Instant::default() + now);
             }
         }
     }

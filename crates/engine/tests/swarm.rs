@@ -43,6 +43,7 @@ impl World {
             rows_max: rng.u32(32..600),
             running_max: rng.u32(1..16),
             waiting_max: 64,
+            wait_max: Duration::from_secs(3600),
             host_tokens_max: rng.u64(0..8000),
             tile: 64,
             prefill_min: rng.u32(1..32),
@@ -166,6 +167,7 @@ impl World {
     }
 
     fn sample(&mut self, step: &Step) {
+        let now = self.now();
         let mut row = 0;
         for run in &step.runs {
             let logits = run.logits as usize;
@@ -183,7 +185,7 @@ impl World {
             let right = accept_greedy(drafts, &choices);
             let (prompt, output, got) = self.open.get_mut(&run.request).expect("checked above");
             got.extend(&choices[..=right]);
-            self.scheduler.on_sampled(run.request, &choices[..=right], false);
+            self.scheduler.on_sampled(run.request, &choices[..=right], false, now);
             if got.len() >= *output {
                 assert_eq!(*got, text(self.language, prompt, got.len()), "{:?}", run.request);
                 self.open.remove(&run.request);

@@ -63,6 +63,12 @@ impl Chain {
         }
     }
 
+    /// The hash of all tokens so far, the last block whole or not.
+    #[must_use]
+    pub const fn digest(&self) -> BlockHash {
+        BlockHash(self.state)
+    }
+
     /// The hash of each whole block so far.
     #[must_use]
     pub fn hashes(&self) -> &[BlockHash] {

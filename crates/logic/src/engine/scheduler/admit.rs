@@ -19,7 +19,7 @@ const WORK_WEIGHT: u32 = 4;
 
 /// Where a request can take its prefix from.
 #[derive(Clone, Copy, Debug, Default)]
-struct Prefix {
+pub(super) struct Prefix {
     /// In the cells, computed.
     shared: Option<Hit>,
     /// In host memory, if that is longer.
@@ -119,7 +119,7 @@ impl Scheduler {
 
     /// Where the prefix of a waiting request is. Its last token is computed in any case, for its
     /// logits.
-    fn prefix_of(&self, id: RequestId) -> Prefix {
+    pub(super) fn prefix_of(&self, id: RequestId) -> Prefix {
         let sequence = &self.sequences[&id];
         let tokens = &sequence.tokens[..sequence.tokens.len() - 1];
         let best = |usable: &dyn Fn(Holder) -> u32| {
@@ -151,7 +151,7 @@ impl Scheduler {
 
     /// Whether memory has room for it and for what those at work will still need. One alone always
     /// fits.
-    fn fits(&self, id: RequestId, prefix: &Prefix) -> bool {
+    pub(super) fn fits(&self, id: RequestId, prefix: &Prefix) -> bool {
         if self.running.is_empty() {
             return true;
         }

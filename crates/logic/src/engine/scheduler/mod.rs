@@ -2,6 +2,7 @@
 //!
 //! - [`plan`]: the rows of a step. Decode first, then prefill within a budget that keeps the pace of
 //!   whoever reads along.
+//! - [`admission`]: whether a request will be answered in time, and when to come back if not.
 //! - [`admit`]: who goes to work, and with which prefix that is computed already.
 //! - [`memory`]: what is kept, saved, dropped, and who makes room.
 //!
@@ -13,6 +14,7 @@
 //! takes more cells than there are, and each request that was submitted is at work, waiting, or told
 //! why not.
 
+mod admission;
 mod admit;
 mod memory;
 mod plan;
@@ -29,6 +31,7 @@ use super::prefix::{Holder, Index};
 use super::sequence::{Priority, Request, Sequence, State};
 use super::tier::Tier;
 use crate::time::Instant;
+use admission::Forecast;
 use memory::Kept;
 
 /// What the scheduler may use, and how it weighs.
@@ -44,6 +47,8 @@ pub struct Limits {
     pub running_max: u32,
     /// Most requests that wait.
     pub waiting_max: u32,
+    /// Longest that a request may have to wait before its prompt is computed; who would is refused.
+    pub wait_max: Duration,
     /// Tokens that host memory has room for.
     pub host_tokens_max: u64,
     /// Rows that a step takes without being much dearer than one of fewer.
@@ -62,6 +67,7 @@ impl Default for Limits {
             rows_max: 512,
             running_max: 64,
             waiting_max: 1024,
+            wait_max: Duration::from_secs(30),
             host_tokens_max: 1 << 20,
             tile: 64,
             prefill_min: 16,
@@ -177,6 +183,11 @@ pub enum Refusal {
         /// How many wait.
         waiting: u32,
     },
+    /// It would wait longer than it may. Who comes back then will be taken.
+    Busy {
+        /// When to come back.
+        retry_after: Duration,
+    },
     /// Its deadline passed while it waited.
     Deadline,
 }
@@ -222,6 +233,7 @@ pub struct Scheduler {
     /// The first deadline of those who wait, or one that has passed or left since.
     deadline: Option<Instant>,
     output: Outputs,
+    forecast: Forecast,
     counters: Counters,
     tick: u64,
 }
@@ -278,6 +290,7 @@ impl Scheduler {
             accounts: BTreeMap::new(),
             deadline: None,
             output: Outputs { mean: 128.0, deviation: 64.0 },
+            forecast: Forecast::default(),
             counters: Counters::default(),
             tick: 0,
         }
@@ -302,6 +315,7 @@ impl Scheduler {
         // One alone must always be able to finish.
         request.output_max = request.output_max.min(self.limits.cells - tokens);
         let (id, room) = (request.id, request.output_max);
+        let request_wait = request.deadline.map(|deadline| deadline - now);
         let behind = self.least_served();
         let account = self.accounts.entry(request.tenant).or_insert(Account { served: behind, requests: 0 });
         account.requests += 1;
@@ -311,7 +325,12 @@ impl Scheduler {
         self.waiting.push(id);
         self.full = false;
         self.expect(id);
-        Ok(room)
+        let wait_max = request_wait.map_or(self.limits.wait_max, |left| left.min(self.limits.wait_max));
+        let judged = self.judge(id, now, wait_max);
+        if judged.is_err() {
+            self.leave(id);
+        }
+        judged.map(|()| room)
     }
 
     /// Nobody waits for it any more. Its cells are free with the next step.
@@ -346,6 +365,9 @@ impl Scheduler {
         self.counters.steps += u64::from(!step.runs.is_empty());
         self.counters.rows += u64::from(step.rows());
         self.cost.on_step(step.rows(), step.depth, took);
+        let prefill = step.runs.iter().filter(|run| run.tokens.len() > 1 && run.logits <= 1);
+        let prefill = prefill.map(|run| u32::try_from(run.tokens.len()).unwrap_or(u32::MAX)).sum();
+        self.forecast.on_prefill(prefill, took);
         for run in &step.runs {
             let rows = u32::try_from(run.tokens.len()).unwrap_or(u32::MAX);
             self.charge(run.request, rows, step.rows(), took);
@@ -368,7 +390,7 @@ impl Scheduler {
 
     /// `request` goes on with `tokens`: the drafts that were right, and one that was sampled. `end`
     /// when there will be no more.
-    pub fn on_sampled(&mut self, request: RequestId, tokens: &[Token], end: bool) {
+    pub fn on_sampled(&mut self, request: RequestId, tokens: &[Token], end: bool, now: Instant) {
         let Some(sequence) = self.sequences.get_mut(&request) else { return };
         let Some((seq, computed)) = sequence.running() else { return };
         let drafted = core::mem::take(&mut sequence.drafts);
@@ -388,6 +410,7 @@ impl Scheduler {
         }
         if end {
             self.output.on_end(generated);
+            self.forecast.on_end(now, !self.waiting.is_empty());
             self.leave(request);
         }
     }
