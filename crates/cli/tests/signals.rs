@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// A gateway that answers signals.
+#[cfg(test)]
 fn serve() -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_firsttoken"));
     command.args(["serve", "--sim", "--listen", "127.0.0.1:0"]).env_remove("FIRSTTOKEN_LOG");

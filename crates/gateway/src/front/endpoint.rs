@@ -194,15 +194,15 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 impl Route {
-    /// What every path here begins with, and whether it may go on.
-    pub(crate) fn prefix(&self) -> (&'static str, bool) {
-        self.path.split_once('{').map_or((self.path, false), |(prefix, _)| (prefix, true))
+    /// Whether paths here may go on behind where the row's ends.
+    fn goes_on(&self) -> bool {
+        self.path.ends_with('}')
     }
 
     fn fits(&self, path: &str) -> bool {
-        match self.prefix() {
-            (prefix, true) => path.starts_with(prefix),
-            (whole, false) => path == whole,
+        match self.path.split_once('{') {
+            Some((prefix, _)) => path.starts_with(prefix),
+            None => path == self.path,
         }
     }
 }
@@ -252,29 +252,26 @@ impl Endpoint {
     }
 }
 
-/// Nothing is served at `path`. Says what is, and what was probably meant.
+/// Nothing is served at `path`. Says what was probably meant, or all that is served.
 fn unknown(path: &str) -> ApiError {
-    let served = |method: &Method| {
-        let all = ROUTES.iter().filter(|route| route.methods.contains(method));
-        let paths: Vec<_> = all.map(|route| route.path).filter(|path| !path.contains('{')).collect();
-        paths.join(", ")
-    };
     let below = format!("/v1{path}");
     let hint = if path.starts_with("/api/") {
-        " This looks like Ollama's own API; what its OpenAI API has at /v1/ is served: \
+        "This looks like Ollama's own API; what its OpenAI API has at /v1/ is served: \
          POST /v1/chat/completions for an answer, GET /v1/models for the models."
             .to_owned()
     } else if ROUTES.iter().any(|route| route.path == below) {
-        format!(" It is at {below}: a base URL for this client ends in /v1.")
+        format!("It is at {below}: a base URL for this client ends in /v1.")
     } else {
-        String::new()
+        format!("Try POST {}; GET {}.", served(&Method::POST), served(&Method::GET))
     };
-    let message = format!(
-        "nothing is served at {path}.{hint} Try POST {}; GET {}.",
-        served(&Method::POST),
-        served(&Method::GET)
-    );
+    let message = format!("nothing is served at {path}. {hint}");
     ApiError::new(ErrorKind::NotFound, message).code("unknown_path")
+}
+
+/// The paths that take `method`, as a person reads them.
+fn served(method: &Method) -> String {
+    let all = ROUTES.iter().filter(|route| route.methods.contains(method) && !route.goes_on());
+    all.map(|route| route.path).collect::<Vec<_>>().join(", ")
 }
 
 /// The id in the path of [`Endpoint::Timeline`].
@@ -327,7 +324,7 @@ mod tests {
         assert!(said("/chat/completions").contains("at /v1/chat/completions:"));
         let known = said("/favicon.ico");
         assert!(!known.contains("Ollama") && known.contains("GET /v1/models"), "{known}");
-        for route in ROUTES.iter().filter(|route| !route.prefix().1) {
+        for route in ROUTES.iter().filter(|route| !route.goes_on()) {
             assert!(known.contains(route.path), "{known}");
         }
     }
