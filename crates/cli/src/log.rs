@@ -7,8 +7,7 @@
 //! and the count is told as soon as there is room.
 
 use std::io::{self, Write};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -28,53 +27,60 @@ struct Pending {
     bytes: Vec<u8>,
     dropped_lines: u64,
     is_closing: bool,
+    /// The last line is written.
+    has_ended: bool,
+}
+
+#[derive(Default)]
+struct Desk {
+    pending: Mutex<Pending>,
+    ended: Condvar,
 }
 
 /// Takes lines; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Lines {
-    pending: Arc<Mutex<Pending>>,
+    desk: Arc<Desk>,
     thread: Thread,
 }
 
 /// Writes what is left when it is dropped.
-pub(crate) struct Guard {
-    lines: Lines,
-    ended: mpsc::Receiver<()>,
-}
+pub(crate) struct Guard(Lines);
 
 /// Starts the thread that writes to `out`.
 ///
 /// # Errors
 /// If the system has no thread to give.
 pub(crate) fn start(out: impl Write + Send + 'static) -> io::Result<(Lines, Guard)> {
-    let pending = Arc::<Mutex<Pending>>::default();
-    let (ending, ended) = mpsc::channel();
-    let theirs = pending.clone();
+    let desk = Arc::<Desk>::default();
+    let theirs = desk.clone();
     let writing = move || {
         write_batches(&theirs, out);
-        drop(ending);
+        theirs.lock().has_ended = true;
+        theirs.ended.notify_all();
     };
     let thread = std::thread::Builder::new().name("log".to_owned()).spawn(writing)?.thread().clone();
-    let lines = Lines { pending, thread };
-    Ok((lines.clone(), Guard { lines, ended }))
+    let lines = Lines { desk, thread };
+    Ok((lines.clone(), Guard(lines)))
 }
 
-fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
-    pending.lock().unwrap_or_else(PoisonError::into_inner)
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn write_batches(pending: &Mutex<Pending>, mut out: impl Write) {
+fn write_batches(desk: &Desk, mut out: impl Write) {
     // Where there are fewer cores than threads, tokens go first; where it is not allowed, nothing is lost.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut batch = Vec::new();
     loop {
         std::thread::park();
-        if !lock(pending).is_closing {
+        if !desk.lock().is_closing {
             std::thread::sleep(BATCH);
         }
         let (dropped_lines, is_closing) = {
-            let mut pending = lock(pending);
+            let mut pending = desk.lock();
             std::mem::swap(&mut batch, &mut pending.bytes);
             (std::mem::take(&mut pending.dropped_lines), pending.is_closing)
         };
@@ -92,7 +98,7 @@ fn write_batches(pending: &Mutex<Pending>, mut out: impl Write) {
 
 impl Lines {
     fn push(&self, line: &[u8]) {
-        let mut pending = lock(&self.pending);
+        let mut pending = self.desk.lock();
         let is_first = pending.bytes.is_empty();
         if pending.bytes.len() + line.len() > PENDING_BYTES_MAX {
             pending.dropped_lines += 1;
@@ -103,6 +109,21 @@ impl Lines {
         if is_first {
             self.thread.unpark();
         }
+    }
+
+    /// Writes what is left, unless that takes too long. What is logged from then on is lost.
+    pub(crate) fn end(&self) {
+        self.desk.lock().is_closing = true;
+        self.thread.unpark();
+        let left = |pending: &mut Pending| !pending.has_ended;
+        drop(self.desk.ended.wait_timeout_while(self.desk.lock(), LAST_WORDS, left));
+    }
+}
+
+impl Guard {
+    /// Where the lines go.
+    pub(crate) fn lines(&self) -> Lines {
+        self.0.clone()
     }
 }
 
@@ -128,15 +149,14 @@ impl<'a> MakeWriter<'a> for Lines {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        lock(&self.lines.pending).is_closing = true;
-        self.lines.thread.unpark();
-        // The other end is dropped when the last line is written.
-        let _ = self.ended.recv_timeout(LAST_WORDS);
+        self.0.end();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     /// What a slow terminal looks like: it takes nothing until it is let go.

@@ -10,9 +10,10 @@ use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
+use crate::process::{Asked, Signals};
 use crate::{log, process};
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct Arguments {
     /// Configuration file; without it firsttoken.toml, if there is one.
     #[arg(long)]
@@ -30,21 +31,22 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let simulated = arguments.sim.then(simulate).transpose()?;
-    let (mut config, source) = match simulated {
-        Some(address) => (Config::for_upstream(&format!("http://{address}").parse()?), "--sim".to_owned()),
-        None => configuration(arguments.config.as_deref())?,
+    let (config, source) = match simulated {
+        Some(address) => {
+            let config = Config::for_upstream(&format!("http://{address}").parse()?);
+            (listen_instead(config, arguments.listen)?, "--sim".to_owned())
+        }
+        None => configuration(arguments)?,
     };
-    if let Some(listen) = arguments.listen {
-        config = config.listen_on(listen).map_err(|e| anyhow::anyhow!("--listen: {e}"))?;
-    }
     process::raise_descriptor_limit();
-    let _logging = start_log(arguments.log == "json")?;
+    let logging = start_log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
-    crate::say(&greeting(&config, &source, listener.local_addr()?, arguments.sim));
+    let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim);
     let (stop, stopping) = server::stop();
     let gateway = Gateway::new(config, Network::Sockets);
-    on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.config.clone())?;
+    on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines())?;
+    crate::say(&greeting);
     gateway.serve(listener, &stopping)?;
     Ok(())
 }
@@ -64,7 +66,21 @@ pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn configuration(file: Option<&Path>) -> anyhow::Result<(Config, String)> {
+/// What is configured, and where that was found. What the command line says holds against it, now and
+/// when it is read again.
+fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
+    let (config, source) = configured(arguments.config.as_deref())?;
+    Ok((listen_instead(config, arguments.listen)?, source))
+}
+
+fn listen_instead(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<Config> {
+    match listen {
+        Some(listen) => config.listen_on(listen).map_err(|e| anyhow::anyhow!("--listen: {e}")),
+        None => Ok(config),
+    }
+}
+
+fn configured(file: Option<&Path>) -> anyhow::Result<(Config, String)> {
     let found = Path::new("firsttoken.toml");
     if let Some(file) = file.or_else(|| found.exists().then_some(found)) {
         return Ok((read(file)?, file.display().to_string()));
@@ -147,20 +163,31 @@ fn start_log(json: bool) -> anyhow::Result<log::Guard> {
     Ok(guard)
 }
 
-/// SIGTERM drains with notice, SIGINT without; the second of either ends at once. SIGHUP reads the
-/// configuration again.
-fn on_signal(stop: Stop, reload: Option<Reload>, file: Option<PathBuf>) -> anyhow::Result<()> {
+/// SIGTERM drains with notice, SIGINT without; the second of either ends at once, when what was logged is
+/// written. SIGHUP reads the configuration again.
+fn on_signal(
+    stop: Stop,
+    reload: Option<Reload>,
+    arguments: Arguments,
+    logged: log::Lines,
+) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let mut signals = Signals::listen()?;
+    drop(entered);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            let again = process::hung_up(|| read_again(reload.as_ref(), file.as_deref()));
-            let notice = tokio::select! {
-                notice = process::signalled() => notice,
-                () = again => return,
+            let notice = loop {
+                match signals.next().await {
+                    Asked::End(notice) => break notice,
+                    Asked::Reload => read_again(reload.as_ref(), &arguments),
+                }
             };
             stop.begin(notice);
             tracing::info!("draining; a second signal ends at once");
-            process::signalled().await;
+            while signals.next().await == Asked::Reload {}
+            tracing::warn!("ending at once");
+            logged.end();
             end_at_once();
         });
     })?;
@@ -168,9 +195,9 @@ fn on_signal(stop: Stop, reload: Option<Reload>, file: Option<PathBuf>) -> anyho
 }
 
 /// A configuration that is wrong changes nothing.
-fn read_again(reload: Option<&Reload>, file: Option<&Path>) {
+fn read_again(reload: Option<&Reload>, arguments: &Arguments) {
     let Some(reload) = reload else { return tracing::warn!("--sim has no configuration to read again") };
-    let read = configuration(file).and_then(|(config, source)| {
+    let read = configuration(arguments).and_then(|(config, source)| {
         let late = reload.apply(config).map_err(|e| anyhow::anyhow!("{source}: {e}"))?;
         Ok((source, late))
     });
@@ -186,4 +213,29 @@ fn read_again(reload: Option<&Reload>, file: Option<&Path>) {
 #[expect(clippy::exit, reason = "asked for twice: what still runs shall not be waited for")]
 fn end_at_once() {
     std::process::exit(130);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_on_the_command_line_holds_when_the_file_is_read_again() {
+        let file = std::env::temp_dir().join(format!("firsttoken-listen-{}.toml", std::process::id()));
+        let toml = "listen = \"127.0.0.1:9\"\n[[upstreams]]\nname = \"u\"\nprovider = \"openai\"\n\
+                    base_url = \"http://127.0.0.1:9\"\nauth = \"none\"\n";
+        std::fs::write(&file, toml).unwrap();
+        let arguments = Arguments {
+            config: Some(file.clone()),
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 8))),
+            sim: false,
+            log: "text".to_owned(),
+        };
+        let gateway = Gateway::new(configuration(&arguments).unwrap().0, Network::Sockets);
+        let again = |arguments: &Arguments| gateway.reload().apply(configuration(arguments).unwrap().0);
+        assert_eq!(again(&arguments), Ok(Vec::new()));
+        let without = Arguments { listen: None, ..arguments };
+        assert_eq!(again(&without), Ok(vec!["listen"]));
+        std::fs::remove_file(&file).unwrap();
+    }
 }

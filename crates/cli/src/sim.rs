@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use firsttoken_sim::{Options, Script, Sim};
 
-use crate::process;
+use crate::process::{self, Signals};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let sim = Sim::new(Options { script, seed: arguments.seed, ..Options::default() });
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        sim.serve(listener, process::signalled()).await;
+        let mut signals = Signals::listen()?;
+        sim.serve(listener, signals.next()).await;
         Ok(())
     })
 }

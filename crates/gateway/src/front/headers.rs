@@ -26,6 +26,10 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const UI_MESSAGE_STREAM: HeaderName = HeaderName::from_static("x-vercel-ai-ui-message-stream");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
+/// Every header that we made up.
+#[cfg(test)]
+pub(crate) const OURS: [HeaderName; 5] = [OUR_KEY, REQUEST_ID, DROPPED, UPSTREAM, DEADLINE];
+
 /// Never cross, by RFC 9110 §7.6.1; `connection` may name more.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",

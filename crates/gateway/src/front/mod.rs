@@ -4,7 +4,7 @@
 //! [`delivery`]: when an answer went out; [`streams`]: each stream of HTTP/2. [`service`]: the order
 //! in which a request is judged, by [`endpoint`], [`inbound`], [`headers`], [`forwarded`], [`models`] and
 //! [`cors`]; [`plan`]: what is then sent, and in which dialect.
-//! [`body`]: what is written back.
+//! [`body`]: what is written back; [`openapi`]: all of that, described.
 //!
 //! Invariant: nothing leaves for an upstream before every check has passed.
 
@@ -17,6 +17,7 @@ mod forwarded;
 pub(crate) mod headers;
 mod inbound;
 mod models;
+mod openapi;
 mod plan;
 pub mod server;
 mod service;

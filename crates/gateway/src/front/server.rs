@@ -337,8 +337,9 @@ impl Serving {
             let (worker, peer) = (self.worker.clone(), self.peer.clone());
             // Boxed: hyper keeps room for the future as long as the connection lives.
             let service = service_fn(move |request: Request<Incoming>| -> Answering {
-                let handling = service::handle(worker.setup(), peer.clone(), request);
-                Box::pin(async move { Ok(handling.await) })
+                let (setup, peer) = (worker.setup(), peer.clone());
+                // Called in there, not out here: a future that is moved into another takes its room twice.
+                Box::pin(async move { Ok(service::handle(setup, peer, request).await) })
             });
             // What ends a connection with an error is the client's leaving or our cut; both are on record.
             if is_h2 {
@@ -349,8 +350,9 @@ impl Serving {
                     .max_send_buf_size(bounds.write_buffer)
                     .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
                     .keep_alive_interval(IDLE_TIMEOUT / 2);
-                let connection = std::pin::pin!(builder.serve_connection(io, service));
-                let _ = Driven { connection, state, seen: None }.await;
+                // Boxed: it is twice as large as the other kind, which would have to keep room for it.
+                let mut connection = Box::pin(builder.serve_connection(io, service));
+                let _ = Driven { connection: connection.as_mut(), state, seen: None }.await;
             } else {
                 let mut builder = hyper::server::conn::http1::Builder::new();
                 builder

@@ -4,6 +4,7 @@
 //! and nothing leaves for an upstream before all of them have passed.
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::front::forwarded;
 use crate::front::headers;
 use crate::front::inbound;
 use crate::front::models;
+use crate::front::openapi;
 use crate::front::plan::Inbound;
 use crate::gateway::Setup;
 use crate::stream::exchange::{self, Call, Opened, Refusal};
@@ -73,9 +75,10 @@ async fn route(setup: &Arc<Setup>, peer: Peer, parts: &request::Parts, body: Inc
         Endpoint::Ready if setup.shared.ready.load(Relaxed) => plain(StatusCode::OK, "ready\n"),
         Endpoint::Ready => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         Endpoint::Metrics => metrics(setup, &peer, &parts.headers),
+        Endpoint::OpenApi => json(StatusCode::OK, openapi::document()),
         Endpoint::Typed
         | Endpoint::Models
-        | Endpoint::Timeline(_)
+        | Endpoint::Timeline
         | Endpoint::Other
         | Endpoint::Model { .. } => request(setup, peer, parts, body, endpoint, dialect).await,
     }
@@ -126,7 +129,7 @@ async fn request(
     let answering = async {
         match endpoint {
             Endpoint::Models => Ok(local(record, models::list(setup.config(), dialect))),
-            Endpoint::Timeline(id) => timeline(setup, record, &id),
+            Endpoint::Timeline => timeline(setup, record, endpoint::request_id(parts.uri.path())),
             Endpoint::Typed => inbound.typed(setup, record, body).await,
             Endpoint::Model { dialect, operation } => {
                 record.operation = operation;
@@ -135,7 +138,7 @@ async fn request(
             _ => inbound.other(setup, record, body).await,
         }
     };
-    match until_drained(state, answering).await {
+    match until_drained(state, std::pin::pin!(answering)).await {
         Some(Ok(response)) => response,
         Some(Err(refusal)) => refusal_response(dialect, *refusal),
         None => error_response(dialect, &failures::draining(), None),
@@ -143,8 +146,10 @@ async fn request(
 }
 
 /// Runs `future` until the shutdown's patience is over.
-async fn until_drained<T>(state: Arc<ClientState>, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = std::pin::pin!(future);
+async fn until_drained<T>(
+    state: Arc<ClientState>,
+    mut future: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
     std::future::poll_fn(move |cx| {
         if state.drain() == Drain::Now {
             return std::task::Poll::Ready(None);
@@ -345,7 +350,7 @@ fn error_response(dialect: Dialect, error: &ApiError, request_id: Option<&str>) 
     response
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::full(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -39,7 +39,7 @@ pub(super) struct Arrived {
 
 impl Arrived {
     /// What the client can be given of a good answer.
-    pub(super) async fn open(self, call: Call, limits: &Limits) -> Result<Opened, Refusal> {
+    pub(super) async fn open(self: Box<Self>, call: Call, limits: &Limits) -> Result<Opened, Refusal> {
         let announced = self.head.headers.get(header::CONTENT_LENGTH);
         let length: Option<usize> = announced.and_then(|v| v.to_str().ok()?.parse().ok());
         let small = length.is_none_or(|n| n <= limits.answer_bytes_max);
@@ -56,12 +56,17 @@ impl Arrived {
         media_type(&self.head.headers, media)
     }
 
-    fn refuse(self, kind: Kind, detail: impl Into<String>) -> Refusal {
+    fn refuse(self: Box<Self>, kind: Kind, detail: impl Into<String>) -> Refusal {
         refuse(&Failure::new(kind, Reached::Head, detail), &self.upstream, self.record)
     }
 
     /// Collects an answer that is not streamed, so that a broken one is still a true status.
-    async fn whole(mut self, dialect: Dialect, call: &Call, bytes_max: usize) -> Result<Opened, Refusal> {
+    async fn whole(
+        mut self: Box<Self>,
+        dialect: Dialect,
+        call: &Call,
+        bytes_max: usize,
+    ) -> Result<Opened, Refusal> {
         let collecting = collect(&mut self.body, bytes_max);
         let collected = match self.clocks.deadline() {
             None => collecting.await,
@@ -108,7 +113,7 @@ impl Arrived {
 
     /// A stream was asked for and something else came: says what, in the upstream's own words where it
     /// has some.
-    async fn not_a_stream(mut self, call: &Call) -> Refusal {
+    async fn not_a_stream(mut self: Box<Self>, call: &Call) -> Refusal {
         let collecting = collect(&mut self.body, ERROR_BYTES_MAX);
         let collected = tokio::time::timeout(ERROR_PATIENCE, collecting).await;
         let body = collected.ok().and_then(Result::ok).unwrap_or_default();
@@ -126,7 +131,7 @@ impl Arrived {
     }
 
     /// Bytes that flow: watched where we know how to read them, raw otherwise.
-    async fn stream(mut self, call: Call, limits: &Limits) -> Result<Opened, Refusal> {
+    async fn stream(mut self: Box<Self>, call: Call, limits: &Limits) -> Result<Opened, Refusal> {
         let policy = &call.policy;
         let (face, answers, hold) = match call.answers.filter(|_| self.is(EVENT_STREAM)) {
             Some(answers) => (face(&call), answers, policy.head_commit),

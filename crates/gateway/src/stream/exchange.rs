@@ -103,7 +103,8 @@ pub(crate) async fn open(setup: &Setup, call: Call, mut record: Record) -> Resul
             return Err(refuse(&Failure::new(Kind::Protocol, Reached::Head, detail), &name, record));
         }
     };
-    let arrived = Arrived { head, body, clocks: attempt.clocks, upstream: name, record };
+    // Boxed: a future has room for it wherever it is moved to, and there are several.
+    let arrived = Box::new(Arrived { head, body, clocks: attempt.clocks, upstream: name, record });
     if arrived.head.status.is_success() {
         arrived.open(call, &setup.config().limits).await
     } else {
@@ -126,8 +127,8 @@ pub(super) fn refuse(failure: &Failure, upstream: &str, mut record: Record) -> R
 }
 
 /// The upstream answered with an error status.
-async fn refused(call: &Call, arrived: Arrived) -> Refusal {
-    let Arrived { head, mut body, upstream, mut record, .. } = arrived;
+async fn refused(call: &Call, arrived: Box<Arrived>) -> Refusal {
+    let Arrived { head, mut body, upstream, mut record, .. } = *arrived;
     let mut said = BytesMut::new();
     let reading = async {
         while let Some(read) = body.data().await {
