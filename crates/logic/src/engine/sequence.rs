@@ -83,6 +83,8 @@ pub(super) struct Sequence {
     pub(super) paused: bool,
     /// Tokens that a step will have to compute for it, as far as can be told before it runs.
     pub(super) expected: u32,
+    /// How long its prompt has been held back until others had finished.
+    pub(super) held: Duration,
     /// Prompt tokens that nobody had to compute for it, when it first ran.
     pub(super) cached: Option<u32>,
 }
@@ -94,6 +96,7 @@ impl Sequence {
             request: request.id,
             tenant: request.tenant,
             expected: 0,
+            held: Duration::ZERO,
             prompt: u32::try_from(request.prompt.len()).unwrap_or(u32::MAX),
             tokens: request.prompt,
             output_max: request.output_max,
@@ -138,6 +141,11 @@ impl Sequence {
     /// Whether all but the newest token are computed: one row gives the next.
     pub(super) fn decodes(&self) -> bool {
         self.running().is_some() && self.remaining() == 1 && self.generated() > 0
+    }
+
+    /// Whether its prompt is being computed.
+    pub(super) fn prefills(&self) -> bool {
+        self.running().is_some() && !self.paused && !self.decodes() && self.remaining() > 0
     }
 
     /// How many tokens it has generated.

@@ -8,6 +8,7 @@
 //! Invariant: a refusal names a time at which the request will be taken, unless the forecast was wrong.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::ids::RequestId;
@@ -25,13 +26,13 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Shortest time that anybody is told to stay away.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// How far one observation moves a rate.
-const RATE: f64 = 0.1;
+const RATE: f64 = 0.005;
 
 /// What may be expected of the engine, and what was promised of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Forecast {
-    /// Seconds that a row of prefill takes, others' decoding included.
-    prefill_row: Option<f64>,
+    /// Seconds of a step with prefill, others' decoding included, and its rows of prefill.
+    prefill: Option<(f64, f64)>,
     /// Seconds between two requests that end, while requests wait.
     ending: Option<f64>,
     ended: Option<Instant>,
@@ -45,31 +46,40 @@ struct Promise {
 }
 
 impl Forecast {
-    /// A step had so many rows of prefill, and took so long.
+    /// While prompts waited to be computed a step took so long, with so many rows of them.
     pub(super) fn on_prefill(&mut self, rows: u32, took: Duration) {
-        if rows > 0 {
-            smooth(&mut self.prefill_row, took.as_secs_f64() / f64::from(rows));
-        }
+        let (seconds, rows) = (took.as_secs_f64(), f64::from(rows));
+        let before = self.prefill.or_else(|| (rows > 0.0).then_some((seconds, rows)));
+        self.prefill = before.map(|before| (towards(before.0, seconds), towards(before.1, rows)));
     }
 
     /// A request has ended; `busy` if others wait.
     pub(super) fn on_end(&mut self, now: Instant, busy: bool) {
         if let Some(last) = self.ended.filter(|_| busy) {
-            smooth(&mut self.ending, (now - last).as_secs_f64());
+            let seen = (now - last).as_secs_f64();
+            self.ending = Some(towards(self.ending.unwrap_or(seen), seen));
         }
         self.ended = Some(now);
     }
 
-    /// Rows that were promised, and will come before `now + ahead`.
-    fn promised(&mut self, now: Instant, ahead: Duration) -> u32 {
+    /// When one of so much `work` will have its turn that is behind `ahead` of work, and behind all who
+    /// were promised a time, but for a gap between two of them that is wide enough for certain.
+    fn turn(&mut self, now: Instant, ahead: Duration, work: Duration, row: f64) -> Duration {
         self.promises.retain(|_, promise| now < promise.due + GRACE);
-        self.promises.values().filter(|promise| promise.due <= now + ahead).map(|promise| promise.rows).sum()
+        let mut promised: Vec<_> = self.promises.values().copied().collect();
+        promised.sort_unstable_by_key(|promise| promise.due);
+        let before = promised.iter().scan(ahead, |turn, promise| {
+            let comes_first = promise.due <= now + *turn + work * 4;
+            *turn = (promise.due - now).max(*turn) + seconds(f64::from(promise.rows) * row);
+            comes_first.then_some(*turn)
+        });
+        before.last().unwrap_or(ahead)
     }
 }
 
-fn smooth(rate: &mut Option<f64>, seen: f64) {
-    let before = rate.unwrap_or(seen);
-    *rate = Some(before + RATE * (seen - before));
+/// An average that moves towards what is seen.
+fn towards(before: f64, seen: f64) -> f64 {
+    before + RATE * (seen - before)
 }
 
 impl Scheduler {
@@ -100,6 +110,7 @@ impl Scheduler {
     /// How long the request of that name will wait before its own prompt is computed.
     fn wait(&mut self, id: RequestId, now: Instant) -> Duration {
         let own = &self.sequences[&id];
+        let own_rows = own.expected;
         let least_served = self.least_served();
         let place = self.order(own, own.expected, least_served);
         let before = |other: &&Sequence| {
@@ -115,11 +126,13 @@ impl Scheduler {
             .filter(|sequence| !sequence.decodes() && !sequence.paused)
             .map(Sequence::remaining)
             .sum();
-        let row = self.forecast.prefill_row.unwrap_or_else(|| self.prefill_row_guess());
-        let computing = seconds(f64::from(rows + at_work) * row);
-        let promised = self.forecast.promised(now, computing);
-        let computing = computing + seconds(f64::from(promised) * row);
-        computing.max(self.place_wait(id, queued))
+        let row = self
+            .forecast
+            .prefill
+            .map_or_else(|| self.prefill_row_guess(), |(seconds, rows)| seconds / rows.max(1e-3));
+        let ahead = seconds(f64::from(rows + at_work) * row).max(self.place_wait(id, queued));
+        let work = seconds(f64::from(own_rows) * row);
+        self.forecast.turn(now, ahead, work, row)
     }
 
     /// How long it takes until there is a place, in memory and among those at work, behind `queued`

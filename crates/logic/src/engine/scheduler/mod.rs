@@ -267,6 +267,11 @@ impl Outputs {
         let usual = (self.mean + 2.0 * self.deviation) as u32;
         usual.max(generated + super::blocks::BLOCK).min(max)
     }
+
+    /// Tokens that `sequence` has still to say.
+    fn rest(self, sequence: &Sequence) -> u32 {
+        self.forecast(sequence.generated(), sequence.output_max) - sequence.generated()
+    }
 }
 
 impl Scheduler {
@@ -367,7 +372,9 @@ impl Scheduler {
         self.cost.on_step(step.rows(), step.depth, took);
         let prefill = step.runs.iter().filter(|run| run.tokens.len() > 1 && run.logits <= 1);
         let prefill = prefill.map(|run| u32::try_from(run.tokens.len()).unwrap_or(u32::MAX)).sum();
-        self.forecast.on_prefill(prefill, took);
+        if prefill > 0 || self.running.iter().any(|id| self.sequences[id].prefills()) {
+            self.forecast.on_prefill(prefill, took);
+        }
         for run in &step.runs {
             let rows = u32::try_from(run.tokens.len()).unwrap_or(u32::MAX);
             self.charge(run.request, rows, step.rows(), took);

@@ -4,6 +4,7 @@
 //! shortest rest first, in whole tiles, and never so that several prompts wait for one big step.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::super::ids::RequestId;
 use super::super::sequence::Sequence;
@@ -91,6 +92,11 @@ impl Scheduler {
     fn prefill(&mut self, shares: &mut Vec<Share>) {
         let budget = self.budget(rows(shares));
         let mut waiting = self.prefilling();
+        if let Some(&first) = waiting.first()
+            && self.holds_back(first, rows(shares))
+        {
+            return;
+        }
         while let Some(&first) = waiting.first() {
             let mut left = budget;
             for (place, &id) in waiting.iter().enumerate() {
@@ -114,6 +120,39 @@ impl Scheduler {
         }
     }
 
+    /// Whether a prompt had better wait until some of those who decode have finished. Its every row
+    /// attends over their cells, so what it waits it may win back, and they finish at their best pace.
+    /// As nobody knows how long they go on, it waits no longer than it could win.
+    fn holds_back(&mut self, id: RequestId, decoding: u32) -> bool {
+        let Some(pause) = self.best_pause(&self.sequences[&id]) else { return false };
+        let step = self.cost.forecast(decoding, self.pool.cells().top());
+        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
+        if sequence.held + step > pause {
+            return false;
+        }
+        sequence.held += step;
+        true
+    }
+
+    /// What `own` could win at most by waiting for others, if waiting for some of them pays.
+    fn best_pause(&self, own: &Sequence) -> Option<Duration> {
+        let (rows, tile) = (own.remaining(), self.limits.rows_max);
+        let prefill = |cells: u32| self.cost.forecast(tile, own.computed() + cells + rows / 2) / tile * rows;
+        let readers = self.running.iter().map(|id| &self.sequences[id]);
+        let readers = readers.filter(|sequence| sequence.decodes() && !sequence.paused);
+        let mut ends: Vec<(u32, u32)> =
+            readers.map(|reader| (self.output.rest(reader), reader.computed())).collect();
+        ends.sort_unstable();
+        let step = self.cost.forecast(u32::try_from(ends.len()).unwrap_or(u32::MAX), self.pool.cells().top());
+        let mut beside: u32 = ends.iter().map(|(_, cells)| cells).sum();
+        let at_once = prefill(beside);
+        let pays = ends.iter().any(|(rest, cells)| {
+            beside -= cells;
+            step * *rest + prefill(beside) < at_once
+        });
+        pays.then(|| at_once - prefill(0))
+    }
+
     /// Rows of prefill beside `decoding` rows.
     fn budget(&self, decoding: u32) -> u32 {
         let least = decoding + self.limits.prefill_min;
@@ -130,7 +169,7 @@ impl Scheduler {
         let least_served = self.least_served();
         let at_work = self.running.iter().map(|id| &self.sequences[id]);
         let mut prefilling: Vec<_> = at_work
-            .filter(|sequence| !sequence.paused && !sequence.decodes() && sequence.remaining() > 0)
+            .filter(|sequence| sequence.prefills())
             .map(|sequence| (self.order(sequence, sequence.remaining(), least_served), sequence.request))
             .collect();
         prefilling.sort_unstable();
