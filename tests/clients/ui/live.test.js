@@ -2,13 +2,14 @@
 // before an upstream of either dialect.
 
 import assert from "node:assert/strict";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { DefaultChatTransport, readUIMessageStream } from "ai";
 
 import { abortedRequest, neverAsked } from "./sim.js";
 
-const { FIRSTTOKEN_URL, FIRSTTOKEN_KEY } = process.env;
+const { FIRSTTOKEN_URL, FIRSTTOKEN_KEY, FIRSTTOKEN_KEYLESS_URL, FIRSTTOKEN_README } = process.env;
 const QUESTION = [{ id: "m1", role: "user", parts: [{ type: "text", text: "Why is the first token slow?" }] }];
 const TOOL = {
   type: "function",
@@ -104,4 +105,19 @@ test("a conversation with a tool's result goes on as the same message", async ()
   const { message, errors } = await read(await ask({ model: "claude-sim-ttft20-itl5-n5", tools: [TOOL] }, { messages }));
   assert.deepEqual(errors, []);
   assert.equal(message.id, "m2");
+});
+
+test("README's lines, pasted but for the address, against a gateway without keys", async () => {
+  const blocks = [...readFileSync(FIRSTTOKEN_README, "utf8").matchAll(/```js\n(.*?)```/gs)].map((found) => found[1]);
+  const lines = blocks.find((block) => block.includes('from "ai"'));
+  const here = lines.replace("http://127.0.0.1:8080", FIRSTTOKEN_KEYLESS_URL);
+  assert.notEqual(here, lines);
+  // Node looks for packages beside the file.
+  const file = new URL("./pasted.js", import.meta.url);
+  writeFileSync(file, `${here}\nexport { transport };\n`);
+  const { transport } = await import(file.href).finally(() => rmSync(file));
+  const stream = await transport.sendMessages({ chatId: "c1", messages: QUESTION, trigger: "submit-message" });
+  const { message, errors } = await read(stream);
+  assert.deepEqual(errors, []);
+  assert.match(texts(message), /^This is a simulated answer/);
 });

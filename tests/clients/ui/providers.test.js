@@ -1,5 +1,5 @@
 // The AI SDK's own providers, as the server of an application uses them: nothing but `baseURL` and `apiKey` is
-// ours. Each before an upstream of either dialect, so that each is passed once and translated once.
+// ours. Each before an upstream of either dialect; Responses are translated for both.
 //
 // What `@ai-sdk/openai` needs of its user stands in the test of its stored items.
 
@@ -148,8 +148,8 @@ test("@ai-sdk/openai before Responses: streams text", async () => {
   assert.equal(end.totalUsage.outputTokens, 30);
 });
 
-// Of an answer that it takes for stored, `@ai-sdk/openai` sends references instead of its text, from its release
-// 2.0.131 on. `store: false` is the one line that an application needs where Responses are translated.
+// Of an answer that it takes for stored, `@ai-sdk/openai` sends a reference instead of the text; its release 2.0.0
+// does not yet. `store: false` is the one line that an application needs where Responses are translated.
 test("an item that is stored nowhere is refused with the line that helps", { skip: RELEASE === "5.0.0" }, async () => {
   const model = OPENAI("claude-sim-ttft20-itl5-n5");
   const [first, again] = [{ role: "user", content: "Why?" }, { role: "user", content: "Why so?" }];
