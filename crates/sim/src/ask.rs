@@ -81,8 +81,12 @@ pub(crate) struct Ask {
     pub(crate) question: String,
     /// The tools that may be called, with arguments invented for each.
     pub(crate) tools: Vec<Call>,
+    /// Whether one of them must be called.
+    pub(crate) must_call: bool,
     /// Whether the conversation ends with a tool's result: then the answer is text.
     pub(crate) after_tool: bool,
+    /// The JSON that the answer is, where the request gives its schema.
+    pub(crate) form: Option<Value>,
     /// The whole body, for what only one endpoint looks at.
     pub(crate) body: Map<String, Value>,
 }
@@ -112,6 +116,9 @@ impl Ask {
             .iter()
             .find_map(|key| body.get(*key)?.as_u64())
             .map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let mut tools = body.get("tools").and_then(Value::as_array).map_or_else(Vec::new, |t| calls(t));
+        let choice = body.get("tool_choice").map_or((false, None), forced);
+        tools.retain(|tool| choice.1.is_none_or(|name| tool.name == name));
         Ok(Self {
             model,
             stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
@@ -122,8 +129,10 @@ impl Ask {
             prompt_tokens,
             max_tokens,
             question: question(said),
-            tools: body.get("tools").and_then(Value::as_array).map_or_else(Vec::new, |t| calls(t)),
+            must_call: choice.0 && !tools.is_empty(),
+            tools,
             after_tool: ends_with_tool_result(said),
+            form: form(&body).map(|schema| arguments(Some(schema))),
             body,
         })
     }
@@ -183,6 +192,24 @@ fn ends_with_tool_result(said: &Value) -> bool {
     is(last, "role", "tool")
         || is(last, "type", "function_call_output")
         || parts.is_some_and(|parts| parts.iter().any(|part| is(part, "type", "tool_result")))
+}
+
+/// The schema that the answer shall fit, wherever the dialect has it.
+fn form(body: &Map<String, Value>) -> Option<&Value> {
+    let anthropic = || body.get("output_config")?.get("format")?.get("schema");
+    let responses = || body.get("text")?.get("format")?.get("schema");
+    let chat = || body.get("response_format")?.get("json_schema")?.get("schema");
+    chat().or_else(responses).or_else(anthropic)
+}
+
+/// Whether a tool has to be called, and which one.
+fn forced(choice: &Value) -> (bool, Option<&str>) {
+    let name = || choice.get("function").unwrap_or(choice).get("name")?.as_str();
+    match choice.as_str().or_else(|| choice.get("type")?.as_str()) {
+        Some("required" | "any") => (true, None),
+        Some("function" | "tool") => (true, name()),
+        _ => (false, None),
+    }
 }
 
 fn calls(tools: &[Value]) -> Vec<Call> {
@@ -259,6 +286,47 @@ mod tests {
         for tools in [openai, anthropic] {
             let tools = calls(tools.as_array().expect("a list"));
             assert_eq!(tools, [Call { name: "f".to_owned(), arguments: expected.to_owned() }]);
+        }
+    }
+
+    #[test]
+    fn a_schema_is_seen_in_each_dialect() {
+        let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+        for (endpoint, field, value) in [
+            (
+                Endpoint::Chat,
+                "response_format",
+                json!({"type": "json_schema", "json_schema": {"schema": schema}}),
+            ),
+            (Endpoint::Responses, "text", json!({"format": {"type": "json_schema", "schema": schema}})),
+            (
+                Endpoint::Messages,
+                "output_config",
+                json!({"format": {"type": "json_schema", "schema": schema}}),
+            ),
+        ] {
+            let said = json!([{"role": "user", "content": "q"}]);
+            let ask = read(endpoint, &json!({"model": "m", "messages": said, "input": said, field: value}));
+            assert_eq!(ask.expect("it is valid").form, Some(json!({"city": "simulated"})), "{endpoint:?}");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_must_be_called_is_seen_in_each_dialect() {
+        let tools = json!([{"name": "f"}, {"name": "g"}]);
+        let said = json!([{"role": "user", "content": "q"}]);
+        for (choice, must_call, offered) in [
+            (json!("auto"), false, 2),
+            (json!({"type": "auto"}), false, 2),
+            (json!("required"), true, 2),
+            (json!({"type": "any"}), true, 2),
+            (json!({"type": "tool", "name": "g"}), true, 1),
+            (json!({"type": "function", "name": "g"}), true, 1),
+            (json!({"type": "function", "function": {"name": "g"}}), true, 1),
+        ] {
+            let body = json!({"model": "m", "messages": said, "tools": tools, "tool_choice": choice});
+            let ask = read(Endpoint::Chat, &body).expect("it is valid");
+            assert_eq!((ask.must_call, ask.tools.len()), (must_call, offered), "{choice}");
         }
     }
 

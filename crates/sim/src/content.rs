@@ -2,7 +2,8 @@
 //!
 //! An answer is thinking, then either tool calls or text. It is produced lazily, so that an endless
 //! one costs no more memory than a short one. The text says that it is simulated, repeats the
-//! question, and explains itself in plain words; where a script wants more tokens, it goes round.
+//! question, and explains itself in plain words; where a script wants more tokens, it goes round. Where the
+//! request gives a schema, the text is JSON of that form, of the length that this has.
 //!
 //! Invariant: the same request and script give the same bytes; nothing here is random or timed.
 
@@ -62,12 +63,12 @@ impl Content {
     pub(crate) fn new(ask: &Ask, script: &Script, fault: Option<Fault>) -> Self {
         let reasoning = Words::new(THOUGHT.to_owned(), 0, Some(script.reasoning_tokens));
         let reasoning = (script.reasoning_tokens > 0).then_some(reasoning);
-        if script.tool_calls > 0 && !ask.after_tool {
+        let wanted = script.tool_calls.max(u32::from(ask.must_call));
+        if wanted > 0 && !ask.after_tool {
             let invented =
                 || Call { name: "get_weather".to_owned(), arguments: r#"{"city":"Paris"}"#.to_owned() };
             let offered = |index: usize| ask.tools.get(index % ask.tools.len().max(1)).cloned();
-            let calls =
-                (0..script.tool_calls as usize).map(|i| offered(i).unwrap_or_else(invented)).collect();
+            let calls = (0..wanted as usize).map(|i| offered(i).unwrap_or_else(invented)).collect();
             return Self { reasoning, calls, call: 0, call_at: None, text: None, stop: Stop::Tool };
         }
         let (text, stop) = text(ask, script, fault);
@@ -140,6 +141,13 @@ impl Said {
 fn text(ask: &Ask, script: &Script, fault: Option<Fault>) -> (Words, Stop) {
     let endless = fault == Some(Fault::Endless);
     let split = fault == Some(Fault::SplitUtf8);
+    if let (Some(form), None) = (&ask.form, fault) {
+        let text = format!("{form:#}");
+        let words = Words::new(text, 0, None);
+        let left = Some(words.natural().min(ask.max_tokens.unwrap_or(u32::MAX)));
+        let stop = if left == Some(words.natural()) { Stop::End } else { Stop::Length };
+        return (Words { left, ..words }, stop);
+    }
     let mut words = match script.token_bytes {
         Some(bytes) if !split => {
             Words { token_bytes: Some(bytes as usize), ..Words::new(BODY.to_owned(), 0, None) }
@@ -272,6 +280,26 @@ mod tests {
         let mut content = Content::new(&ask, &Script::default(), None);
         let piece = content.next(100).map(|(_, tokens)| tokens);
         assert_eq!((piece, content.next(100), content.stop()), (Some(5), None, Stop::Length));
+    }
+
+    #[test]
+    fn a_form_that_was_asked_for_is_kept() {
+        let mut ask = ask();
+        ask.form = Some(serde_json::json!({ "city": "ü b", "days": 1 }));
+        let said = |ask: &Ask| {
+            let mut content = Content::new(ask, &Script { text_tokens: Some(9), ..Script::default() }, None);
+            let (mut said, mut pieces) = (Said::default(), 0);
+            while let Some((piece, _)) = content.next(1) {
+                said.add(piece);
+                pieces += 1;
+            }
+            (said.text, pieces, content.stop())
+        };
+        let (text, pieces, stop) = said(&ask);
+        assert_eq!(serde_json::from_str(&text).ok(), ask.form);
+        assert!(pieces > 2 && stop == Stop::End, "{pieces} {stop:?}");
+        ask.max_tokens = Some(2);
+        assert_eq!(said(&ask).2, Stop::Length);
     }
 
     #[test]

@@ -242,8 +242,8 @@ const fn content_type(stream: bool) -> &'static str {
 /// What a script asks for and an endpoint cannot do.
 fn check(endpoint: Endpoint, ask: &Ask, script: &Script) -> Result<(), Refusal> {
     let text_only = matches!(endpoint, Endpoint::Completions | Endpoint::Responses);
-    if text_only && (script.tool_calls > 0 || script.reasoning_tokens > 0) {
-        let message = format!("the knobs `tools` and `reasoning` are not simulated at {}", endpoint.name());
+    if text_only && (script.tool_calls > 0 || ask.must_call || script.reasoning_tokens > 0) {
+        let message = format!("calls of tools and reasoning are not simulated at {}", endpoint.name());
         return Err(Refusal::invalid(message));
     }
     let token_bytes = u64::from(script.token_bytes.unwrap_or(WORD_BYTES));

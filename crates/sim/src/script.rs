@@ -19,7 +19,7 @@
 //! | `queue` | requests | that may wait for a slot; more get 503 | 1,024 |
 //! | `rate` | requests/s | more of them get 429 with `Retry-After` | no bound |
 //! | `retryafter` | s | `Retry-After` of a scripted 429 or 503 | 1 for 429 |
-//! | `tool`, `tools` | calls | calls that many of the request's tools, until a tool result comes back | 0 |
+//! | `tool`, `tools` | calls | calls that many of the request's tools, until a tool result comes back | 0, or 1 that it must call |
 //! | `reasoning` | tokens | thinks aloud first | 0 |
 //! | `cached` | tokens | prompt tokens reported as read from the cache | 0 |
 //! | `usage` | 0 or 1 | whether token counts are reported | 1 |

@@ -301,7 +301,7 @@ fn calls_and_their_results_must_match() {
 fn what_refers_to_a_stored_item_gets_a_hint() {
     let body = json!({ "model": "m", "input": [{ "type": "item_reference", "id": "msg_1" }] });
     let error = parse(&body).unwrap_err();
-    assert!(error.message.contains("`store` is false"), "{}", error.message);
+    assert!(error.message.contains("store: false"), "{}", error.message);
 }
 
 /// JSON whose keys and words are those of a request.

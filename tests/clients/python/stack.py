@@ -11,6 +11,8 @@ import urllib.request
 from pathlib import Path
 
 GATEWAY = os.environ["FIRSTTOKEN_URL"]
+# One without keys, as a new user has it.
+KEYLESS = os.environ["FIRSTTOKEN_KEYLESS_URL"]
 KEY = os.environ["FIRSTTOKEN_KEY"]
 SIM = os.environ["SIM_URL"]
 PROXIES = {"on": os.environ["NGINX_BUFFERED_URL"], "off": os.environ["NGINX_UNBUFFERED_URL"]}
@@ -18,6 +20,9 @@ BINARY = os.environ["FIRSTTOKEN_BINARY"]
 README = Path(os.environ["FIRSTTOKEN_README"])
 
 FAULTS = json.loads((Path(__file__).parent.parent / "faults.json").read_text())
+
+# What stands before a model's name for an upstream of each dialect.
+UPSTREAMS = {"chat-completions": "open-", "messages": "claude-"}
 
 # How long the provider may take to notice that nobody listens any more.
 ABORT_S_MAX = 5.0

@@ -1,5 +1,5 @@
-"""Documents that can only be held against the real binary: README's commands and configuration, and
-that the table of faults has every fault.
+"""Documents that can only be held against the real binary: README's commands, configuration and clients in
+Python, and that the table of faults has every fault.
 """
 
 import json
@@ -31,6 +31,34 @@ def test_configuration_of_the_readme_is_valid(tmp_path, monkeypatch):
         file.write_text(block)
         found = firsttoken("check-config", str(file))
         assert found.returncode == 0, found.stdout + found.stderr
+
+
+def readme_client(sdk: str):
+    """The client that README's lines for this SDK make, pasted but for the address."""
+    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", stack.README.read_text(), re.DOTALL) if sdk in block]
+    assert lines.isascii(), "no key of other characters can be sent"
+    pasted = lines.replace("http://127.0.0.1:8080", stack.KEYLESS)
+    assert pasted != lines
+    names: dict = {}
+    exec(pasted, names)
+    return names["client"]
+
+
+def test_openai_client_of_the_readme():
+    for model in ("open-sim-ttft20-itl5-n5", "claude-sim-ttft20-itl5-n5"):
+        chunks = readme_client("OpenAI").chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "Why?"}], stream=True
+        )
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert said.startswith("This is a simulated answer")
+
+
+def test_anthropic_client_of_the_readme():
+    for model in ("open-sim-ttft20-itl5-n5", "claude-sim-ttft20-itl5-n5"):
+        with readme_client("Anthropic").messages.stream(
+            model=model, max_tokens=100, messages=[{"role": "user", "content": "Why?"}]
+        ) as stream:
+            assert "".join(stream.text_stream).startswith("This is a simulated answer")
 
 
 def test_the_table_has_every_fault():

@@ -2,11 +2,14 @@
 // before an upstream of either dialect.
 
 import assert from "node:assert/strict";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { DefaultChatTransport, readUIMessageStream } from "ai";
 
-const { FIRSTTOKEN_URL, FIRSTTOKEN_KEY, SIM_URL } = process.env;
+import { abortedRequest, neverAsked } from "./sim.js";
+
+const { FIRSTTOKEN_URL, FIRSTTOKEN_KEY, FIRSTTOKEN_KEYLESS_URL, FIRSTTOKEN_README } = process.env;
 const QUESTION = [{ id: "m1", role: "user", parts: [{ type: "text", text: "Why is the first token slow?" }] }];
 const TOOL = {
   type: "function",
@@ -16,9 +19,6 @@ const TOOL = {
   },
 };
 const UPSTREAMS = { "Chat Completions": "open-", Messages: "claude-" };
-// How long the provider may take to notice that nobody listens any more, and how often that is asked.
-const ABORT_MS_MAX = 5000;
-const ABORT_POLL_MS = 20;
 
 function ask(body, { messages = QUESTION, abortSignal } = {}) {
   const transport = new DefaultChatTransport({
@@ -69,20 +69,12 @@ for (const [name, prefix] of Object.entries(UPSTREAMS)) {
   });
 
   test(`stopping stops ${name}`, async () => {
-    // Each release and upstream asks for a number of tokens of its own.
-    const own = 2 * (process.pid % 10_000) + Object.keys(UPSTREAMS).indexOf(name);
-    const model = `sim-ttft20-itl10-n${10_000 + own}`;
+    const model = `sim-ttft20-itl10-n${neverAsked()}`;
     const abort = new AbortController();
     const reader = (await ask({ model: prefix + model }, { abortSignal: abort.signal })).getReader();
     await reader.read();
     abort.abort();
-    let ended = null;
-    for (let waited = 0; waited < ABORT_MS_MAX && ended !== "aborted"; waited += ABORT_POLL_MS) {
-      const stats = await (await fetch(`${SIM_URL}/stats`)).json();
-      ended = stats.records.findLast((request) => request.model === model)?.ended;
-      await new Promise((resolve) => setTimeout(resolve, ABORT_POLL_MS));
-    }
-    assert.equal(ended, "aborted");
+    assert.equal((await abortedRequest(model)).tokens_after_abort, 0);
   });
 }
 
@@ -113,4 +105,19 @@ test("a conversation with a tool's result goes on as the same message", async ()
   const { message, errors } = await read(await ask({ model: "claude-sim-ttft20-itl5-n5", tools: [TOOL] }, { messages }));
   assert.deepEqual(errors, []);
   assert.equal(message.id, "m2");
+});
+
+test("README's lines, pasted but for the address, against a gateway without keys", async () => {
+  const blocks = [...readFileSync(FIRSTTOKEN_README, "utf8").matchAll(/```js\n(.*?)```/gs)].map((found) => found[1]);
+  const lines = blocks.find((block) => block.includes('from "ai"'));
+  const here = lines.replace("http://127.0.0.1:8080", FIRSTTOKEN_KEYLESS_URL);
+  assert.notEqual(here, lines);
+  // Node looks for packages beside the file.
+  const file = new URL("./pasted.js", import.meta.url);
+  writeFileSync(file, `${here}\nexport { transport };\n`);
+  const { transport } = await import(file.href).finally(() => rmSync(file));
+  const stream = await transport.sendMessages({ chatId: "c1", messages: QUESTION, trigger: "submit-message" });
+  const { message, errors } = await read(stream);
+  assert.deepEqual(errors, []);
+  assert.match(texts(message), /^This is a simulated answer/);
 });

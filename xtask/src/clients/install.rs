@@ -24,13 +24,13 @@ fn installed() -> PathBuf {
     process::target().join("clients")
 }
 
-/// The command that runs the Python suite.
+/// The command that runs a Python suite: `python`, the SDKs, or `frameworks`, what is built on them.
 ///
 /// # Errors
 /// When its packages cannot be installed.
-pub(super) fn python() -> Result<Command> {
-    let venv = installed().join("venv");
-    let requirements = sources().join("python/requirements.txt");
+pub(super) fn python(suite: &str) -> Result<Command> {
+    let venv = installed().join(suite);
+    let requirements = sources().join(suite).join("requirements.txt");
     once(&requirements, &venv, || {
         let venv = venv.to_string_lossy();
         process::run(&mut process::command("python3", &["-m", "venv", "--clear", &venv]))?;
@@ -39,8 +39,10 @@ pub(super) fn python() -> Result<Command> {
         process::run(&mut process::command(pip, &["install", "--quiet", "--requirement", &requirements]))
     })?;
     let mut pytest = Command::new(venv.join("bin/pytest"));
-    pytest.args(["-p", "no:cacheprovider"]).arg(sources().join("python"));
-    pytest.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(process::root());
+    pytest.args(["-p", "no:cacheprovider"]).arg(sources().join(suite));
+    // All of them know the stack by the module that lies with the SDKs.
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", sources().join("python"));
+    pytest.current_dir(process::root());
     Ok(pytest)
 }
 

@@ -1,5 +1,5 @@
-//! The real thing, as processes on loopback: `firsttoken sim`, `firsttoken serve` in front of it, and
-//! nginx in front of that, buffering and not.
+//! The real thing, as processes on loopback: `firsttoken sim`, `firsttoken serve` in front of it, once with a
+//! key and once with none, as a new user has it, and nginx in front of the former, buffering and not.
 //!
 //! Invariant: everything started here ends with this value, however a suite ends.
 
@@ -33,19 +33,9 @@ impl Stack {
         let folder = process::target().join("clients/stack");
         std::fs::create_dir_all(&folder)?;
         let (sim, gateway, nginx) = (free_address()?, free_address()?, [free_address()?, free_address()?]);
+        let keyless = free_address()?;
 
         let (secret, key_toml) = new_key()?;
-        let config = folder.join("firsttoken.toml");
-        let template = process::root().join("tests/clients/firsttoken.toml");
-        let text = std::fs::read_to_string(&template)
-            .with_context(|| format!("cannot read {}", template.display()))?
-            .replace("@GATEWAY@", &gateway.to_string())
-            .replace("@SIM@", &sim.to_string())
-            .replace("@KEY@", &key_toml);
-        std::fs::write(&config, text)?;
-        let config = config.to_string_lossy();
-        process::run(&mut process::command(process::firsttoken(), &["check-config", &config]))?;
-
         let servers = vec![
             Server::start(
                 "sim",
@@ -53,12 +43,8 @@ impl Stack {
                 sim,
                 process::command(process::firsttoken(), &["sim", "--listen", &sim.to_string()]),
             )?,
-            Server::start(
-                "serve",
-                &folder,
-                gateway,
-                process::command(process::firsttoken(), &["serve", "--config", &config]),
-            )?,
+            start_gateway("serve", &folder, gateway, sim, &key_toml)?,
+            start_gateway("keyless", &folder, keyless, sim, "")?,
             start_nginx(&folder, gateway, nginx)?,
         ];
         let golden = process::root().join("crates/wire/tests/golden/typed");
@@ -68,6 +54,7 @@ impl Stack {
             ("FIRSTTOKEN_STREAMS", golden.to_string_lossy().into_owned()),
             ("FIRSTTOKEN_KEY", secret),
             ("FIRSTTOKEN_URL", format!("http://{gateway}")),
+            ("FIRSTTOKEN_KEYLESS_URL", format!("http://{keyless}")),
             ("SIM_URL", format!("http://{sim}")),
             ("NGINX_BUFFERED_URL", format!("http://{}", nginx[0])),
             ("NGINX_UNBUFFERED_URL", format!("http://{}", nginx[1])),
@@ -128,6 +115,28 @@ fn new_key() -> Result<(String, String)> {
 /// An address on loopback that was free a moment ago.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// The gateway, in front of `sim`, with the keys that `key_toml` says.
+fn start_gateway(
+    name: &str,
+    folder: &Path,
+    listen: SocketAddr,
+    sim: SocketAddr,
+    key_toml: &str,
+) -> Result<Server> {
+    let template = process::root().join("tests/clients/firsttoken.toml");
+    let text = std::fs::read_to_string(&template)
+        .with_context(|| format!("cannot read {}", template.display()))?
+        .replace("@GATEWAY@", &listen.to_string())
+        .replace("@SIM@", &sim.to_string())
+        .replace("@KEY@", key_toml);
+    let config = folder.join(name).with_extension("toml");
+    std::fs::write(&config, text)?;
+    let config = config.to_string_lossy();
+    process::run(&mut process::command(process::firsttoken(), &["check-config", &config]))?;
+    let command = process::command(process::firsttoken(), &["serve", "--config", &config]);
+    Server::start(name, folder, listen, command)
 }
 
 /// nginx before the gateway, twice: as its defaults have it (it buffers, and speaks HTTP/1.0), and as its

@@ -57,8 +57,8 @@ fn parse_item(item: Value, path: &str, ids: &mut ToolIds, request: &mut Request)
             say(Role::Tool, [Part::ToolResult { id, content, is_error: false }], request);
         }
         Some("item_reference") => {
-            let message = "this gateway keeps no responses: send the item itself. Clients that refer to \
-                           items do not where `store` is false";
+            let message = "this gateway keeps no responses: send the item itself; the AI SDK does with \
+                           `providerOptions: { openai: { store: false } }`";
             return Err(unsupported(message).at(path));
         }
         Some(other) => {
