@@ -4,9 +4,18 @@
 //! - [`backend`]: what the engine asks of kernels.
 //! - [`fake`]: kernels that compute nothing but tell the truth about memory, in microseconds.
 //! - [`driver`]: does what the scheduler says, step by step.
+//! - [`vocabulary`]: what tokens mean.
+//! - [`template`]: from a conversation to a prompt, as the model's author wrote it down.
+//! - [`sample`], [`grammar`]: which token is next, and which may be.
+//! - [`text`]: from tokens to text that may be sent.
+//! - [`tools`]: what that text says: an answer, thinking, a call.
 //!
 //! Invariant: no HTTP, and no decision about whose turn it is.
 
 pub mod backend;
 pub mod driver;
 pub mod fake;
+pub mod sample;
+pub mod template;
+pub mod text;
+pub mod vocabulary;
