@@ -42,6 +42,9 @@ pub enum Flow {
 
 /// One who chooses and hears tokens, on the engine's thread.
 pub trait Answer: Send {
+    /// Its prompt is computed; nobody had to compute `cached` tokens of it.
+    fn on_start(&mut self, cached: u32);
+
     /// The next token, from the logits of the whole vocabulary.
     fn choose(&mut self, logits: &[f32]) -> Token;
 
@@ -230,6 +233,7 @@ impl Shared {
 struct Open {
     answer: Box<dyn Answer>,
     left: Arc<AtomicBool>,
+    started: bool,
     /// Tokens that it may still say.
     room: u32,
     /// Prompt and answer, where guesses are looked up in them.
@@ -335,7 +339,9 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         let now = (self.clock)();
         let mut answer = job.answer;
         match self.scheduler.on_submit(job.request, now) {
-            Ok(room) => drop(self.open.insert(id, Open { answer, left, room, tokens, guesses })),
+            Ok(room) => {
+                drop(self.open.insert(id, Open { answer, left, started: false, room, tokens, guesses }))
+            }
             Err(why) => answer.on_refused(Refused::Scheduler(why)),
         }
     }
@@ -377,6 +383,10 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
 
     fn hear_run(&mut self, run: &Run, first: usize, now: Instant) {
         let Some(open) = self.open.get_mut(&run.request) else { return };
+        if !open.started {
+            open.started = true;
+            open.answer.on_start(self.scheduler.cached(run.request).unwrap_or_default());
+        }
         let guesses = &run.tokens[run.tokens.len() + 1 - run.logits as usize..];
         let (mut said, mut flow) = (Vec::with_capacity(1), Flow::More);
         for at in 0..run.logits as usize {

@@ -5,6 +5,11 @@
 //! - [`fake`]: kernels that compute nothing but tell the truth about memory, in microseconds.
 //! - [`memory`]: does what a step says, over kernels and host memory.
 //! - [`driver`]: the one thread: step after step, and each answer hears its tokens.
+//! - [`speech`]: one answer being spoken, from its logits to the pieces that its reader takes.
+//! - [`vocabulary`]: what tokens mean.
+//! - [`template`]: from a conversation to a prompt, as the model's author wrote it down.
+//! - [`sample`]: which token is next.
+//! - [`text`]: from tokens to text that may be sent.
 //!
 //! Invariant: no HTTP, and no decision about whose turn it is.
 
@@ -12,3 +17,8 @@ pub mod backend;
 pub mod driver;
 pub mod fake;
 pub mod memory;
+pub mod sample;
+pub mod speech;
+pub mod template;
+pub mod text;
+pub mod vocabulary;

@@ -24,6 +24,8 @@ struct Heard {
 }
 
 impl Answer for Heard {
+    fn on_start(&mut self, _cached: u32) {}
+
     fn choose(&mut self, logits: &[f32]) -> Token {
         let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
         Token::try_from(best.expect("logits of something").0).expect("a token")
