@@ -324,3 +324,106 @@ impl Names {
         self.0.insert(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use firsttoken_synth::{Recipe, Shape};
+    use proptest::prelude::*;
+
+    use super::{Header, Kind, Problem};
+
+    fn read(bytes: &[u8]) -> Result<Header, Problem> {
+        Header::read(bytes, bytes.len() as u64)
+    }
+
+    fn nano() -> Vec<u8> {
+        Recipe::default().bytes().unwrap()
+    }
+
+    /// Everything in front of the tensors, and one key with a number changed.
+    fn with(key: &str, number: u32) -> Result<Header, Problem> {
+        let mut bytes = nano();
+        let at =
+            bytes.windows(key.len()).position(|window| window == key.as_bytes()).unwrap() + key.len() + 4;
+        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        read(&bytes)
+    }
+
+    #[test]
+    fn a_model_is_read() {
+        let header = read(&nano()).unwrap();
+        assert_eq!((header.architecture.as_str(), header.vocabulary, header.layers()), ("llama", 320, 2));
+        assert_eq!(header.shape("attention.head_count_kv"), Some(1));
+        assert_eq!(header.tensors.count, 21);
+        assert_eq!(header.digest, read(&nano()).unwrap().digest);
+        let shape = Shape { heads: 4, shared_heads: 2, ..Shape::NANO };
+        let other = Recipe { shape, ..Recipe::default() }.bytes().unwrap();
+        assert_eq!(read(&other).unwrap().kv_values_per_token(), (64, 64));
+        assert_ne!(read(&other).unwrap().digest, header.digest);
+    }
+
+    #[test]
+    fn every_cut_is_seen() {
+        let bytes = nano();
+        for length in (0..bytes.len()).filter(|length| *length < 12_000 || length % 997 == 0) {
+            let problem = read(&bytes[..length]).unwrap_err();
+            let expected = if length < 4 { Kind::NotGguf } else { Kind::Truncated };
+            assert_eq!(problem.kind, expected, "{length}: {problem}");
+            // A file that shrinks while it is read is no different.
+            let shrunk = Header::read(&bytes[..length], bytes.len() as u64);
+            assert!(shrunk.is_err() || length > 9_000, "{length}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernels_would_die_of() {
+        for (key, number) in [
+            ("llama.block_count", 0),
+            ("llama.block_count", 513),
+            ("llama.embedding_length", 0),
+            ("llama.context_length", 0),
+            ("llama.attention.head_count", 3 << 20),
+            ("llama.attention.head_count_kv", 0),
+            ("llama.attention.head_count_kv", 3),
+            ("llama.rope.dimension_count", 31),
+            ("llama.rope.dimension_count", 64),
+            ("llama.attention.layer_norm_rms_epsilon", (-1.0_f32).to_bits()),
+            ("llama.attention.layer_norm_rms_epsilon", f32::NAN.to_bits()),
+        ] {
+            let problem = with(key, number).unwrap_err();
+            assert_eq!(problem.kind, Kind::Damaged, "{key} = {number}: {problem}");
+        }
+        // Two tokens of one name.
+        let mut bytes = nano();
+        let word = bytes.windows(4).position(|window| window == b"\xc4\xa0w1").unwrap();
+        bytes[word + 3] = b'0';
+        assert!(read(&bytes).unwrap_err().what.contains("twice"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read(&bytes);
+            let mut file = b"GGUF\x03\0\0\0".to_vec();
+            file.extend(bytes);
+            let _ = read(&file);
+        }
+
+        #[test]
+        fn no_change_panics(changes in prop::collection::vec((0_usize..9_000, any::<u64>()), 1..8)) {
+            let mut bytes = nano();
+            for (at, value) in changes {
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+            let _ = read(&bytes);
+        }
+
+        #[test]
+        fn a_length_allocates_nothing(length in (1_u64 << 32).., at in 0_usize..9_000) {
+            let mut bytes = nano();
+            bytes[at..at + 8].copy_from_slice(&length.to_le_bytes());
+            // 16 EiB cannot be had; whoever tried would end here.
+            let _ = read(&bytes);
+        }
+    }
+}

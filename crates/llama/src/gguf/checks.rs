@@ -103,7 +103,7 @@ fn heads(header: &Header, width: u64) -> Result<(), Problem> {
     for layer in 0..header.layers() {
         let heads = header.shape_of_layer("attention.head_count", layer).unwrap_or_default();
         let shared = header.shape_of_layer("attention.head_count_kv", layer).unwrap_or(heads);
-        let uneven = shared > 0 && heads % shared != 0;
+        let uneven = shared > 0 && !heads.is_multiple_of(shared);
         let one_for_all = header.shape("attention.head_count_kv").is_some();
         if heads > 1 << 16 || shared > heads || uneven || (heads > 0 && shared == 0 && one_for_all) {
             return Err(damaged(format!("{heads} heads cannot share {shared} keys in layer {layer}")));
@@ -116,7 +116,8 @@ fn heads(header: &Header, width: u64) -> Result<(), Problem> {
     let key = header.shape("attention.key_length").unwrap_or(width / heads);
     let value = header.shape("attention.value_length").unwrap_or(width / heads);
     let turned = header.shape("rope.dimension_count").unwrap_or(key);
-    if key == 0 || value == 0 || key > 1 << 16 || value > 1 << 16 || turned > key || turned % 2 != 0 {
+    if key == 0 || value == 0 || key > 1 << 16 || value > 1 << 16 || turned > key || !turned.is_multiple_of(2)
+    {
         return Err(damaged(format!("heads of {key} and {value} values of which {turned} turn cannot be")));
     }
     Ok(())
