@@ -198,13 +198,15 @@ impl Context {
             threads_batch: several,
             keys: settings.kv.number(),
             values: settings.kv.number(),
-            flash: true,
             pooling: None,
         };
         drop(raw::complaint());
         let Some(raw) = raw::Context::new(&model.raw, params).filter(raw::Context::has_memory) else {
             return Err(Error::NoContext { cells, said: raw::complaint() });
         };
+        if !raw.is_causal() {
+            return Err(Error::Unable("reads a text whole and does not write; it may make embeddings"));
+        }
         let (cells, rows) = raw.sizes();
         let (keys, values) = model.header().kv_values_per_token();
         let capabilities = Capabilities {
@@ -214,12 +216,11 @@ impl Context {
             ids: params.ids,
             can_truncate: facts.keeps_all,
             can_share: facts.keeps_all,
-            can_abort: !cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan")),
+            can_abort: model.on_processor(),
             bytes_per_token: settings.kv.bytes(keys) + settings.kv.bytes(values),
         };
         let kind = u64::from(params.keys) << 32 | u64::from(params.values);
-        let build = concat!("llama-cpp-sys-2 0.1.161 ", env!("CARGO_PKG_VERSION"));
-        let fingerprint = saved::sum(&[model.fingerprint(), kind], build.as_bytes());
+        let fingerprint = saved::sum(&[model.fingerprint(), kind], raw::version().as_bytes());
         Ok(Self { raw, model: model.clone(), capabilities, fingerprint, outputs: Vec::new() })
     }
 

@@ -25,7 +25,8 @@ impl Embedder {
     /// When the model ranks instead, a size is out of bounds, or memory is short.
     pub fn new(model: &Model, tokens_max: u32, threads: Threads) -> Result<Self, Error> {
         let pooling = model.header().shape("pooling_type").unwrap_or_default();
-        if pooling == RANK || model.facts().diffuses {
+        let facts = model.facts();
+        if pooling == RANK || facts.diffuses || (facts.has_encoder && facts.has_decoder) {
             return Err(Error::Unable("makes no embeddings"));
         }
         let (one, several) = threads.numbers()?;
@@ -40,7 +41,6 @@ impl Embedder {
             threads_batch: several,
             keys: KvType::F16.number(),
             values: KvType::F16.number(),
-            flash: true,
             pooling: Some(i32::try_from(pooling).ok().filter(|pooling| *pooling > 0).unwrap_or(MEAN)),
         };
         drop(raw::complaint());

@@ -1,7 +1,7 @@
 //! The header of a GGUF file, read by us before the kernels see the file.
 //!
 //! The kernels answer much of what can be wrong in a file with an assertion, which ends the process. So
-//! every file is read here first: its structure below, and in [`checks`] what the kernels take for
+//! every file is read here first: its structure below, and in `checks` what the kernels take for
 //! granted. What an upload, a cut download or a bad disk can do to a file is an error with a place.
 //!
 //! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3, little endian.

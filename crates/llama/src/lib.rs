@@ -29,14 +29,15 @@ mod processor;
 mod raw;
 #[cfg(feature = "kernels")]
 mod saved;
+#[cfg(feature = "kernels")]
+mod segments;
 
 #[cfg(feature = "kernels")]
 pub use self::{
     context::{AbortHandle, Capabilities, Context, KvType, Outcome, Row, Settings, Threads},
     embedder::Embedder,
     error::{Error, Misuse},
-    model::{Load, Markup, Model},
-    raw::Specials,
+    model::{Load, Markup, Model, Specials},
     saved::Fault,
 };
 

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::gguf::{Header, Kind, Problem};
-use crate::raw::{self, Facts, Specials};
-use crate::{Error, Misuse, processor, saved};
+use crate::raw::{self, Facts};
+use crate::{Error, Misuse, processor, saved, segments};
 
 /// Parts of a file of which the fingerprint takes a sample.
 const SAMPLES: u64 = 64;
@@ -44,6 +44,27 @@ pub enum Markup {
     Text,
 }
 
+/// Tokens with a meaning; `None` where a model has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Specials {
+    /// Begins a text.
+    pub bos: Option<u32>,
+    /// Ends a text.
+    pub eos: Option<u32>,
+    /// Ends a turn.
+    pub eot: Option<u32>,
+    /// Stands between two texts.
+    pub separator: Option<u32>,
+    /// Fills up.
+    pub padding: Option<u32>,
+    /// Whether the model wants texts to begin with `bos`.
+    pub adds_bos: bool,
+    /// Whether it wants them to end with `eos`.
+    pub adds_eos: bool,
+    /// Whether it wants them to end with `separator`.
+    pub adds_separator: bool,
+}
+
 /// A loaded model; clones share it.
 #[derive(Clone)]
 pub struct Model {
@@ -52,6 +73,8 @@ pub struct Model {
     facts: Facts,
     specials: Specials,
     fingerprint: u64,
+    /// Whether all layers are computed by the processor.
+    on_processor: bool,
 }
 
 impl Model {
@@ -96,7 +119,9 @@ impl Model {
             });
         };
         let (facts, specials) = (raw.facts(), raw.specials());
-        Ok(Self { raw, header: Arc::new(header), facts, specials, fingerprint })
+        let has_gpu = cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan"));
+        let on_processor = !has_gpu || load.gpu_layers == 0;
+        Ok(Self { raw, header: Arc::new(header), facts, specials, fingerprint, on_processor })
     }
 
     /// What the file says about itself.
@@ -142,6 +167,10 @@ impl Model {
         self.fingerprint
     }
 
+    pub(crate) fn on_processor(&self) -> bool {
+        self.on_processor
+    }
+
     pub(crate) fn facts(&self) -> Facts {
         self.facts
     }
@@ -149,31 +178,9 @@ impl Model {
     /// The tokens of `text`, without any that begin or end a text; see [`Self::begin`].
     ///
     /// # Errors
-    /// When the text is longer than 2 GiB.
+    /// When the text is longer than 2 GiB, or no thread can be had.
     pub fn tokenize(&self, text: &str, markup: Markup) -> Result<Vec<u32>, Error> {
-        let too_long = || Error::from(Misuse::Text { bytes: text.len() });
-        if i32::try_from(text.len()).is_err() {
-            return Err(too_long());
-        }
-        if text.is_empty() {
-            return Ok(Vec::new());
-        }
-        // A token for each byte and one for a space in front is the most that there are, but for
-        // vocabularies that spell some letters in several; those are asked a second time.
-        let mut tokens = vec![0; text.len() + 8];
-        loop {
-            let count = self.raw.tokenize(text, markup == Markup::Control, &mut tokens);
-            match usize::try_from(count) {
-                Ok(count) => {
-                    tokens.truncate(count);
-                    return Ok(tokens.into_iter().map(i32::cast_unsigned).collect());
-                }
-                Err(_) => match usize::try_from(count.unsigned_abs()) {
-                    Ok(needed) if needed > tokens.len() && count > i32::MIN => tokens.resize(needed, 0),
-                    _ => return Err(too_long()),
-                },
-            }
-        }
+        segments::tokenize(&self.raw, &self.header, text, markup == Markup::Control)
     }
 
     /// Puts the token that begins a text in front of `tokens`, where the model wants one and a template

@@ -16,10 +16,15 @@ use std::sync::{Arc, Once, OnceLock};
 
 use llama_cpp_sys_2 as ll;
 
+use crate::model::Specials;
 use crate::{Level, LogHook};
 
 /// Sequence ids that the kernels can tell apart.
 pub(crate) const IDS_MAX: u32 = 256;
+
+/// How long threads look for the next step before they sleep, 0 to 100; the kernels' own choice. Threads
+/// that must be woken for every step made it three to ten times as long on a machine with other work.
+const POLL: u32 = 50;
 
 /// Where the kernels' log goes; nowhere until it is set.
 pub(crate) static LOG: OnceLock<LogHook> = OnceLock::new();
@@ -76,6 +81,12 @@ fn start() {
     });
 }
 
+/// Which kernels these are.
+pub(crate) fn version() -> &'static str {
+    // SAFETY: the kernels give a string that ends in zero and is part of them.
+    unsafe { CStr::from_ptr(ll::llama_version()) }.to_str().unwrap_or_default()
+}
+
 /// What is told while a model loads, between 0 and 1; `false` stops it.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(f32) -> bool;
 
@@ -106,27 +117,6 @@ pub(crate) struct Facts {
     /// Whether all that came before is kept, for each token apart: neither recurrent nor windowed.
     pub(crate) keeps_all: bool,
     pub(crate) diffuses: bool,
-}
-
-/// Tokens with a meaning; `None` where a model has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Specials {
-    /// Begins a text.
-    pub bos: Option<u32>,
-    /// Ends a text.
-    pub eos: Option<u32>,
-    /// Ends a turn.
-    pub eot: Option<u32>,
-    /// Stands between two texts.
-    pub separator: Option<u32>,
-    /// Fills up.
-    pub padding: Option<u32>,
-    /// Whether the model wants texts to begin with `bos`.
-    pub adds_bos: bool,
-    /// Whether it wants them to end with `eos`.
-    pub adds_eos: bool,
-    /// Whether it wants them to end with `separator`.
-    pub adds_separator: bool,
 }
 
 impl Model {
@@ -261,7 +251,6 @@ pub(crate) struct Params {
     pub(crate) threads_batch: i32,
     pub(crate) keys: u32,
     pub(crate) values: u32,
-    pub(crate) flash: bool,
     /// The kernels' number of a way to pool; with one, embeddings are made and no logits.
     pub(crate) pooling: Option<i32>,
 }
@@ -308,7 +297,7 @@ impl Context {
             made.n_threads_batch = params.threads_batch;
             made.type_k = params.keys;
             made.type_v = params.values;
-            made.flash_attn_type = i32::from(params.flash);
+            made.flash_attn_type = ll::LLAMA_FLASH_ATTN_TYPE_ENABLED;
             made.embeddings = params.pooling.is_some();
             made.pooling_type = params.pooling.unwrap_or(ll::LLAMA_POOLING_TYPE_NONE);
             made.kv_unified = true;
@@ -343,6 +332,12 @@ impl Context {
     /// Whether there is KV memory; models that only encode have none.
     pub(crate) fn has_memory(&self) -> bool {
         !self.memory.is_null()
+    }
+
+    /// Whether tokens attend only to what came before them, as writing text needs.
+    pub(crate) fn is_causal(&self) -> bool {
+        // SAFETY: only reads a context that is alive.
+        unsafe { ll::llama_get_causal_attn(self.context.as_ptr()) }
     }
 
     /// Sets how many threads compute one row, and several. Without a pool the kernels would start and
@@ -481,9 +476,6 @@ impl Drop for Context {
         self.free_retired();
     }
 }
-
-/// How long idle threads of a pool look for work before they sleep, 0 to 100.
-const POLL: u32 = 0;
 
 /// Elements and bytes of a block of a type, as the kernels have them; for the test of our own table.
 #[cfg(test)]

@@ -25,6 +25,12 @@ pub(super) fn vocabulary(header: &Header, tokens: &[Vec<u8>]) -> Result<(), Prob
     if tokens.is_empty() || matches!(header.text("tokenizer.ggml.model"), None | Some("no_vocab" | "none")) {
         return Err(Problem { kind: Kind::Unsupported, at: 0, what: what.to_owned() });
     }
+    // The kernels' tokenizer of this family asserts on runs of spaces.
+    if ["tokenizer.ggml.model", "tokenizer.ggml.pre"].iter().any(|key| header.text(key) == Some("whitespace"))
+    {
+        let what = "a vocabulary of the family `whitespace`, which the kernels cannot read safely";
+        return Err(Problem { kind: Kind::Unsupported, at: 0, what: what.to_owned() });
+    }
     // The kernels read tokens up to the first zero byte, and call an empty one by its number.
     let mut seen = HashSet::with_capacity(tokens.len());
     for (id, token) in tokens.iter().enumerate() {
@@ -34,7 +40,7 @@ pub(super) fn vocabulary(header: &Header, tokens: &[Vec<u8>]) -> Result<(), Prob
             return Err(damaged(format!("token {id} occurs twice in the vocabulary")));
         }
     }
-    if matches!(header.text("tokenizer.ggml.model"), Some("llama" | "t5")) {
+    if header.text("tokenizer.ggml.model") == Some("llama") {
         // Text outside of the vocabulary is spelt in bytes; each must have a token.
         let lacks =
             |byte: &u8| !seen.contains(format!("<0x{byte:02X}>").as_bytes()) && !seen.contains(&[*byte][..]);

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use firsttoken_llama::gguf::Kind;
-use firsttoken_llama::{Context, Error, Load, Markup, Model};
+use firsttoken_llama::{Context, Embedder, Error, Load, Markup, Model};
 use firsttoken_synth::Recipe;
 
-use crate::rig::{TempFile, rows, settings};
+use crate::rig::{TempFile, replaced, rows, settings, with_key};
 
 fn kind(outcome: Result<Model, Error>) -> Kind {
     match outcome {
@@ -17,18 +17,6 @@ fn kind(outcome: Result<Model, Error>) -> Kind {
 
 fn nano() -> Vec<u8> {
     Recipe::default().bytes().expect("the recipe is sound")
-}
-
-/// `bytes` with every `from` replaced by `to`, which is as long.
-fn replaced(mut bytes: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
-    assert_eq!(from.len(), to.len());
-    let places: Vec<usize> =
-        (0..bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from)).collect();
-    assert!(!places.is_empty());
-    for at in places {
-        bytes[at..at + to.len()].copy_from_slice(to);
-    }
-    bytes
 }
 
 #[test]
@@ -62,6 +50,24 @@ fn a_model_of_an_unknown_kind() {
     assert!(renamed.contains("blk.1.attn_q.weight"), "{renamed}");
     let tokenizer = said(&replaced(nano(), b"gpt-2", b"gpt-9"));
     assert!(tokenizer.contains("gpt-9"), "{tokenizer}");
+}
+
+#[test]
+fn models_that_do_not_write() {
+    let refused = |file: Vec<u8>| TempFile::new(&file).load().expect_err("it is refused").to_string();
+    let text =
+        |text: &str| [&8_u32.to_le_bytes()[..], &(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    assert!(refused(with_key(nano(), "general.type", &text("adapter"))).contains("accompanies a model"));
+    let number = |number: u32| [4_u32.to_le_bytes(), number.to_le_bytes()].concat();
+    assert!(refused(with_key(nano(), "split.count", &number(2))).contains("gguf-split --merge"));
+    assert!(refused(with_key(nano(), "llama.expert_count", &number(8))).contains("experts"));
+    // One that reads a text whole loads, makes embeddings, and writes nothing.
+    let whole = with_key(nano(), "llama.attention.causal", &[7, 0, 0, 0, 0]);
+    let model = TempFile::new(&whole).load().expect("sound");
+    let made = Context::new(&model, settings());
+    assert!(matches!(made, Err(Error::Unable(_))), "{made:?}");
+    let mut embedder = Embedder::new(&model, 64, settings().threads).expect("small");
+    assert!(embedder.embed(&[65; 64]).expect("sound").is_some());
 }
 
 #[test]

@@ -98,3 +98,29 @@ pub(crate) fn greedy(
     }
     said
 }
+
+/// A file with another key in its header; `value` begins with its type.
+pub(crate) fn with_key(mut file: Vec<u8>, key: &str, value: &[u8]) -> Vec<u8> {
+    let text = |text: &[u8]| [&(text.len() as u64).to_le_bytes()[..], text].concat();
+    let mut added = [text(key.as_bytes()), value.to_vec()].concat();
+    // Another key fills up to where tensors are aligned.
+    let filler = text(format!("filler.{key}").as_bytes());
+    let missing = (added.len() + filler.len() + 12).next_multiple_of(32) - (added.len() + filler.len() + 12);
+    added.extend([filler, 8_u32.to_le_bytes().to_vec(), text(&vec![b'x'; missing])].concat());
+    let keys = u64::from_le_bytes(file[16..24].try_into().expect("eight bytes")) + 2;
+    file[16..24].copy_from_slice(&keys.to_le_bytes());
+    file.splice(24..24, added);
+    file
+}
+
+/// `bytes` with every `from` replaced by `to`, which is as long.
+pub(crate) fn replaced(mut bytes: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let places: Vec<usize> =
+        (0..bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from)).collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at..at + to.len()].copy_from_slice(to);
+    }
+    bytes
+}

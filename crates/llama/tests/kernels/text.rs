@@ -3,7 +3,7 @@
 use firsttoken_llama::{Markup, Model};
 use firsttoken_synth::{BEGIN, MESSAGE_END, MESSAGE_START, Recipe, TEMPLATE};
 
-use crate::rig::{model, random};
+use crate::rig::{TempFile, model, random, replaced, with_key};
 
 fn back(model: &Model, tokens: &[u32], markup: Markup) -> Vec<u8> {
     let mut text = Vec::new();
@@ -83,13 +83,30 @@ fn unknown_tokens_are_errors() {
 
 #[test]
 fn a_long_text_of_one_letter_is_read() {
-    // Some patterns recurse for each letter in other implementations; a thread's stack is 2 MiB.
-    let model = random();
-    for letter in ["a", " ", "\n", "é"] {
-        let text = letter.repeat(1 << 20);
-        let tokens = model.tokenize(&text, Markup::Text).expect("below 2 GiB");
-        assert_eq!(tokens.len(), text.len());
+    // Patterns that recurse for each letter would end here: a test's stack is 2 MiB.
+    for family in ["llama-bpe", "qwen2", "deepseek-v3", "tekken", "gpt-4o", "default"] {
+        let file = Recipe::default().bytes().expect("the recipe is sound");
+        let file = replaced(file, b"tokenizer.ggml.pre", b"tokenizer.ggml.old");
+        let name =
+            [&8_u32.to_le_bytes()[..], &(family.len() as u64).to_le_bytes(), family.as_bytes()].concat();
+        let model = TempFile::new(&with_key(file, "tokenizer.ggml.pre", &name)).load().expect(family);
+        for letter in ["a", " ", "\n", "é", "1"] {
+            let text = letter.repeat((1 << 15) / letter.len());
+            let tokens = model.tokenize(&text, Markup::Text).expect("below 2 GiB");
+            assert_eq!(tokens.len(), text.len(), "{letter:?} for {family}");
+        }
     }
+}
+
+#[test]
+fn tokens_of_segments_are_those_of_the_whole() {
+    // The first family is split in segments, the second is not; both take a byte for a token.
+    let text = "Some words, 12 numbers;\n\tand a line: naïve – 日本語 🦀\n".repeat(1000);
+    let file = Recipe::default().bytes().expect("the recipe is sound");
+    let segmented = TempFile::new(&replaced(file, b"gpt-2", b"bloom")).load().expect("sound");
+    let tokens = segmented.tokenize(&text, Markup::Control).expect("short");
+    assert_eq!(tokens, random().tokenize(&text, Markup::Control).expect("short"));
+    assert_eq!(back(&segmented, &tokens, Markup::Text), text.as_bytes());
 }
 
 #[test]
