@@ -1,9 +1,10 @@
 //! Files that are no model, or no longer one: errors, and the process lives.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use firsttoken_llama::gguf::Kind;
-use firsttoken_llama::{Context, Embedder, Error, Load, Markup, Model};
+use firsttoken_llama::{Context, Embedder, Error, Level, Load, Markup, Model, set_log};
 use firsttoken_synth::Recipe;
 
 use crate::rig::{TempFile, replaced, rows, settings, with_key};
@@ -50,6 +51,21 @@ fn a_model_of_an_unknown_kind() {
     assert!(renamed.contains("blk.1.attn_q.weight"), "{renamed}");
     let tokenizer = said(&replaced(nano(), b"gpt-2", b"gpt-9"));
     assert!(tokenizer.contains("gpt-9"), "{tokenizer}");
+}
+
+#[test]
+fn the_log_goes_where_it_is_sent() {
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    let hook = |level, line: &str| {
+        assert!(!line.ends_with('\n'));
+        if level == Level::Error {
+            SEEN.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    assert!(set_log(hook));
+    assert!(!set_log(hook), "the first stays");
+    TempFile::new(&replaced(nano(), b"llama", b"klama")).load().expect_err("unknown");
+    assert!(SEEN.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
