@@ -96,6 +96,8 @@ pub struct Header {
     pub architecture: String,
     /// Number of tokens in the vocabulary; 0 where the file has none.
     pub vocabulary: u32,
+    /// A sum over all tokens in their order: the same for models that can be a draft and its target.
+    pub vocabulary_digest: u64,
     /// The weights.
     pub tensors: Tensors,
     /// Length of the file in bytes.
@@ -152,6 +154,9 @@ impl Header {
             values,
             vocabulary: u32::try_from(tokens.len())
                 .map_err(|_| cursor.damaged(0, "the vocabulary is longer than tokens can number"))?,
+            vocabulary_digest: tokens.iter().fold(cursor::DIGEST, |digest, token| {
+                cursor::digest(cursor::digest(digest, &(token.len() as u64).to_le_bytes()), token)
+            }),
             tensors,
             file_bytes,
             digest: cursor.digest(),
@@ -360,6 +365,10 @@ mod tests {
         let other = Recipe { shape, ..Recipe::default() }.bytes().unwrap();
         assert_eq!(read(&other).unwrap().kv_values_per_token(), (64, 64));
         assert_ne!(read(&other).unwrap().digest, header.digest);
+        assert_eq!(read(&other).unwrap().vocabulary_digest, header.vocabulary_digest);
+        let shape = Shape { vocabulary: 321, ..Shape::NANO };
+        let longer = Recipe { shape, ..Recipe::default() }.bytes().unwrap();
+        assert_ne!(read(&longer).unwrap().vocabulary_digest, header.vocabulary_digest);
     }
 
     #[test]

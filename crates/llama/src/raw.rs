@@ -223,7 +223,7 @@ fn int(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }
 
-/// Which step runs, and up to which steps shall end.
+/// Which step runs, and which one shall end.
 #[derive(Default)]
 pub(crate) struct Steps {
     /// Number of the running step; 0 while none runs.

@@ -6,6 +6,14 @@ use std::io::Read;
 
 use super::{Kind, Problem};
 
+/// FNV-1a of nothing.
+pub(super) const DIGEST: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a of what `digest` is of, and of `bytes` behind it.
+pub(super) fn digest(digest: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(digest, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// A file, read forwards.
 pub(super) struct Cursor<R> {
     input: R,
@@ -16,7 +24,7 @@ pub(super) struct Cursor<R> {
 
 impl<R: Read> Cursor<R> {
     pub(super) const fn new(input: R, end: u64) -> Self {
-        Self { input, at: 0, end, digest: 0xcbf2_9ce4_8422_2325 }
+        Self { input, at: 0, end, digest: DIGEST }
     }
 
     /// Offset of the next byte.
@@ -58,9 +66,7 @@ impl<R: Read> Cursor<R> {
             what: format!("cannot be read: {error}"),
         })?;
         self.at += wanted;
-        for byte in bytes {
-            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.digest = digest(self.digest, bytes);
         Ok(())
     }
 
