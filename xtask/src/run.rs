@@ -19,7 +19,7 @@ const PROVIDER_KEYS: [&str; 2] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"];
 /// # Errors
 /// When something to build with is missing, or the build fails.
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    system::ensure(&[&system::CC])?;
+    system::ensure(&system::COMPILERS)?;
     process::run(&mut process::cargo(&["build", "--release", "--package", "firsttoken"]))?;
     let has_provider = PROVIDER_KEYS.iter().any(|key| std::env::var_os(key).is_some_and(|v| !v.is_empty()))
         || std::path::Path::new("firsttoken.toml").exists();

@@ -31,6 +31,15 @@ pub(crate) struct Package {
 /// A C compiler and linker.
 pub(crate) const CC: Package =
     Package { debian: "gcc", probe: Probe::Program("cc"), what_for: "linking, and C in dependencies" };
+/// A C++ compiler.
+pub(crate) const CXX: Package =
+    Package { debian: "g++", probe: Probe::Program("c++"), what_for: "the engine's kernels" };
+/// What configures the build of the kernels.
+pub(crate) const CMAKE: Package =
+    Package { debian: "cmake", probe: Probe::Program("cmake"), what_for: "building the engine's kernels" };
+/// Brings the library that reads the kernels' headers, and the headers that it needs itself.
+pub(crate) const CLANG: Package =
+    Package { debian: "clang", probe: Probe::Program("clang"), what_for: "binding the engine's kernels" };
 /// The proxy that people really put in front.
 pub(crate) const NGINX: Package =
     Package { debian: "nginx-light", probe: Probe::Program("nginx"), what_for: "tests behind a real proxy" };
@@ -49,6 +58,9 @@ pub(crate) const NODE: Package =
 /// Node's package client.
 pub(crate) const NPM: Package =
     Package { debian: "npm", probe: Probe::Program("npm"), what_for: "installing the Node SDKs" };
+
+/// What it takes to build everything.
+pub(crate) const COMPILERS: [&Package; 4] = [&CC, &CXX, &CMAKE, &CLANG];
 
 impl Package {
     fn is_there(&self) -> bool {

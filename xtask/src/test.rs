@@ -116,14 +116,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// System packages and cargo-deny, by name, only what is missing.
 fn setup() -> Result<()> {
-    system::ensure(&[
-        &system::CC,
-        &system::NGINX,
-        &system::PYTHON,
-        &system::PYTHON_VENV,
-        &system::NODE,
-        &system::NPM,
-    ])?;
+    let for_tests = [&system::NGINX, &system::PYTHON, &system::PYTHON_VENV, &system::NODE, &system::NPM];
+    system::ensure(&[&system::COMPILERS[..], &for_tests].concat())?;
     if process::output(&mut process::cargo(&["deny", "--version"])).is_err() {
         println!("installing {CARGO_DENY} with cargo install (two to three minutes)");
         process::run(&mut process::cargo(&["install", "--locked", CARGO_DENY]))?;

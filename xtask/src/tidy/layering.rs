@@ -15,15 +15,18 @@ enum May {
 }
 
 /// The layers, bottom first. Development dependencies count as imports.
-const LAYERS: [(&str, May); 9] = [
+const LAYERS: [(&str, May); 12] = [
     ("logic", May::Only(&[])),
     ("wire", May::Only(&[])),
-    ("engine", May::Only(&["logic"])),
+    ("synth", May::Only(&[])),
+    ("llama", May::Only(&["synth"])),
+    ("engine", May::Only(&["logic", "llama", "synth"])),
+    ("local", May::Only(&["engine", "llama", "logic", "wire", "synth"])),
     ("gateway", May::Only(&["logic", "wire"])),
     ("sim", May::Only(&["logic", "wire"])),
     ("harness", May::Only(&[])),
     ("world", May::AllBut(&["cli", "harness"])),
-    ("cli", May::AllBut(&["world", "harness"])),
+    ("cli", May::AllBut(&["world", "harness", "synth"])),
     ("xtask", May::Only(&[])),
 ];
 
@@ -121,6 +124,8 @@ mod tests {
         assert_eq!(found("firsttoken-gateway", "firsttoken-sim", Some("dev"), true), 1);
         assert_eq!(found("firsttoken-world", "firsttoken", None, true), 1);
         assert_eq!(found("firsttoken", "firsttoken-world", Some("dev"), true), 1);
+        assert_eq!(found("firsttoken-llama", "firsttoken-logic", None, true), 1);
+        assert_eq!(found("firsttoken-llama", "llama-cpp-sys-2", None, false), 0);
         assert_eq!(found("firsttoken-logic", "proptest", Some("dev"), false), 0);
         assert_eq!(found("firsttoken-logic", "bytes", None, false), 1);
         assert_eq!(found("firsttoken-surprise", "bytes", None, false), 1);
