@@ -1,8 +1,9 @@
 //! What a caller asks of a model, in no dialect.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::ApiError;
 use crate::fields::invalid;
@@ -275,4 +276,13 @@ pub(crate) fn check_arguments(arguments: &str, path: &str) -> Result<(), ApiErro
     serde_json::from_str::<serde::de::IgnoredAny>(arguments).map(drop).map_err(|error| {
         invalid(format!("the arguments are not valid JSON: {error}")).at(path).code("invalid_tool_arguments")
     })
+}
+
+/// The arguments of a call as a provider takes them: JSON, or nothing. A model may have written something
+/// else; that is told as the text that it is.
+pub(crate) fn arguments_json(arguments: &str) -> Cow<'_, str> {
+    match check_arguments(arguments, "") {
+        Ok(()) => Cow::Borrowed(arguments),
+        Err(_) => Cow::Owned(json!({ "arguments": arguments }).to_string()),
+    }
 }
