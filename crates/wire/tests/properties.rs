@@ -1,6 +1,8 @@
 //! What must hold for every input: the splitter loses nothing, what is rendered is read back, and no
 //! bytes make anything panic.
 
+mod valid;
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -282,7 +284,7 @@ proptest! {
         expected.retain(|event| !matches!(event, Event::Usage(_)));
         prop_assert_eq!(without, written(expected));
         prop_assert_eq!(got.iter().rfind(counts).cloned(), written([Event::Usage(answer.usage)]).pop());
-        blocks_are_whole(&stream)?;
+        valid::anthropic::check(&stream).map_err(TestCaseError::fail)?;
     }
 
     #[test]
@@ -317,29 +319,4 @@ proptest! {
             prop_assert!(last.starts_with("Error(ApiError { kind: Timeout, message: \"silent\""), "{}", last);
         }
     }
-}
-
-/// Blocks are numbered in order, deltas stand inside theirs, and all end before the message does.
-fn blocks_are_whole(stream: &[u8]) -> Result<(), TestCaseError> {
-    let (mut next, mut open, mut names) = (0, Vec::new(), Vec::new());
-    for event in events(stream) {
-        let data: serde_json::Value = serde_json::from_slice(&event.data).unwrap_or_default();
-        prop_assert_eq!(data["type"].as_str(), event.name);
-        let index = data["index"].as_u64();
-        match event.name {
-            Some("content_block_start") => {
-                prop_assert_eq!(index, Some(next));
-                open.push(next);
-                next += 1;
-            }
-            Some("content_block_delta") => prop_assert!(open.iter().any(|block| Some(*block) == index)),
-            Some("content_block_stop") => open.retain(|block| Some(*block) != index),
-            Some("message_stop") => prop_assert!(open.is_empty()),
-            _ => {}
-        }
-        names.push(event.name.unwrap_or_default().to_owned());
-    }
-    prop_assert_eq!(names.first().map(String::as_str), Some("message_start"));
-    prop_assert_eq!(names.last().map(String::as_str), Some("message_stop"));
-    Ok(())
 }
