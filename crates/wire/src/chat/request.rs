@@ -239,17 +239,21 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// Checks the tool calls of a conversation while it is read: every id once, every result after its call.
+/// Checks the tool calls of a conversation while it is read: every id once, every result directly behind
+/// the turn that called.
 #[derive(Debug, Default)]
 pub(crate) struct ToolIds {
     made: HashSet<String>,
     answered: HashSet<String>,
+    /// Calls whose results can still come.
+    open: HashSet<String>,
 }
 
 impl ToolIds {
     /// The assistant made a call.
     pub(crate) fn made(&mut self, id: &str, path: &str) -> Result<(), ApiError> {
         if self.made.insert(id.to_owned()) {
+            self.open.insert(id.to_owned());
             return Ok(());
         }
         Err(invalid("the id of this tool call was used before").at(path).code("duplicate_tool_id"))
@@ -261,10 +265,21 @@ impl ToolIds {
             let message = "no tool call with this id stands before this result";
             return Err(invalid(message).at(path).code("orphan_tool_result"));
         }
-        if self.answered.insert(id.to_owned()) {
-            return Ok(());
+        if !self.answered.insert(id.to_owned()) {
+            return Err(invalid("this tool call has a result already")
+                .at(path)
+                .code("duplicate_tool_result"));
         }
-        Err(invalid("this tool call has a result already").at(path).code("duplicate_tool_result"))
+        if !self.open.contains(id) {
+            let message = "the result of a tool call must stand directly behind the turn that called";
+            return Err(invalid(message).at(path).code("misplaced_tool_result"));
+        }
+        Ok(())
+    }
+
+    /// Somebody speaks: the results of what was called before can no longer come.
+    pub(crate) fn over(&mut self) {
+        self.open.clear();
     }
 }
 

@@ -65,7 +65,7 @@ pub fn render_request(request: &Request) -> Result<Rendered, ApiError> {
 /// Names of the fields that are left out.
 fn dropped(request: &Request, able: &Capabilities) -> Vec<String> {
     let thinking = !matches!(request.thinking, None | Some(Thinking::Off | Thinking::Adaptive));
-    let mut names: Vec<String> = request.rest.keys().cloned().collect();
+    let mut names = request.unsaid();
     for (name, is_dropped) in [
         ("temperature", request.temperature.is_some() && !able.sampling),
         ("top_p", request.top_p.is_some() && !able.sampling),
