@@ -9,6 +9,7 @@ use firsttoken_fuzz::{PARSED, TRANSLATED, choose};
 use firsttoken_wire::chat::{Answer, Part};
 use firsttoken_wire::{Dialect, Identity};
 use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
 use valid::said::Said;
 
 fuzz_target!(|input: &[u8]| {
@@ -28,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// The text, the thinking, and name and arguments of each call.
-fn said(answer: &Answer) -> (String, String, Vec<(&str, serde_json::Value)>) {
+fn said(answer: &Answer) -> (String, String, Vec<(&str, Value)>) {
     let mut all = (String::new(), String::new(), Vec::new());
     for part in &answer.parts {
         match part {
@@ -41,9 +42,13 @@ fn said(answer: &Answer) -> (String, String, Vec<(&str, serde_json::Value)>) {
     all
 }
 
-/// Arguments as Messages has them: an object; none are an empty one.
-fn input(arguments: &str) -> serde_json::Value {
-    serde_json::from_str(arguments).unwrap_or_else(|_| serde_json::json!({}))
+/// Arguments as Messages has them: an object, which holds as a text what is none.
+fn input(arguments: &str) -> Value {
+    match serde_json::from_str(arguments) {
+        Ok(object @ Value::Object(_)) => object,
+        _ if arguments.trim().is_empty() => json!({}),
+        _ => json!({ "arguments": arguments }),
+    }
 }
 
 /// An error is one in every dialect, whole and in a stream, and never longer than a screen.
@@ -52,7 +57,7 @@ fn error(dialect: Dialect, status: u16, body: &[u8]) {
     assert!(error.message.len() < 5_000);
     for to in PARSED {
         let body = to.error_body(&error, Some("req_1"));
-        assert!(serde_json::from_slice::<serde_json::Value>(&body).is_ok(), "{to:?}");
+        assert!(serde_json::from_slice::<Value>(&body).is_ok(), "{to:?}");
         let stream = to.error_event(&error, Some("req_1"));
         let said = Said::of(to, &[&stream]);
         assert!(said.error.is_some() && said.malformed == 0, "{to:?}: {}", String::from_utf8_lossy(&stream));
