@@ -14,4 +14,4 @@ pub use request::{
     Format, Media, MediaKind, Message, Part, Reasoning, Request, Role, Source, Thinking, Tool, ToolChoice,
 };
 
-pub(crate) use request::{ToolIds, check_arguments, note};
+pub(crate) use request::{ToolIds, arguments_json, check_arguments, note};

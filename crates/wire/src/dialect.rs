@@ -61,7 +61,12 @@ impl Dialect {
                 openai_chat::write_error(&mut body, error);
             }
             Self::Anthropic => anthropic::write_error(&mut body, error, request_id),
-            Self::Ui => body.extend_from_slice(error.message.as_bytes()),
+            Self::Ui => {
+                // A sentence has no field for the place, so it names it.
+                let place = error.param.as_ref().map_or_else(String::new, |param| format!("{param}: "));
+                body.extend_from_slice(place.as_bytes());
+                body.extend_from_slice(error.message.as_bytes());
+            }
             Self::Typed => {
                 body.extend_from_slice(b"{\"error\":");
                 typed::write_error(&mut body, error, request_id);

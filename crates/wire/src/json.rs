@@ -37,6 +37,13 @@ pub(crate) struct Few<T> {
 #[derive(Debug)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
+/// A string, or a list, or nothing.
+#[derive(Debug)]
+pub(crate) struct StrOr<'a, T> {
+    pub(crate) text: Str<'a>,
+    pub(crate) list: Vec<T>,
+}
+
 /// Whether a value is there and is not null.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Present(pub(crate) bool);
@@ -73,6 +80,12 @@ impl<T> Default for List<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Few::deserialize(deserializer).map(|few| Self(few.into_iter().collect()))
+    }
+}
+
+impl<T> Default for StrOr<'_, T> {
+    fn default() -> Self {
+        Self { text: Str(None), list: Vec::new() }
     }
 }
 
@@ -152,6 +165,36 @@ impl<'de> Visitor<'de> for StrVisitor {
 impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StrVisitor)
+    }
+}
+
+struct StrOrVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for StrOrVisitor<T> {
+    type Value = StrOr<'de, T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        expecting(f)
+    }
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<StrOr<'de, T>, E> {
+        Ok(StrOr { text: Str(Some(Cow::Borrowed(text))), list: Vec::new() })
+    }
+    fn visit_str<E>(self, text: &str) -> Result<StrOr<'de, T>, E> {
+        Ok(StrOr { text: Str(Some(Cow::Owned(text.to_owned()))), list: Vec::new() })
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<StrOr<'de, T>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = seq.next_element()? {
+            list.push(element);
+        }
+        Ok(StrOr { text: Str(None), list })
+    }
+    otherwise_nothing!(StrOr::default(); unit bool number object);
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for StrOr<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrOrVisitor(PhantomData))
     }
 }
 

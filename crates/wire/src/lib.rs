@@ -21,6 +21,7 @@ pub mod error;
 mod fields;
 mod json;
 mod media;
+mod nesting;
 pub mod openai_chat;
 pub mod openai_completions;
 pub mod openai_responses;

@@ -7,7 +7,7 @@ use crate::fields::{invalid, unsupported};
 
 /// What a URL in a request points to. The error names no field.
 pub(crate) fn source(url: String) -> Result<Source, ApiError> {
-    if url.starts_with("https://") || url.starts_with("http://") {
+    if is_remote(&url) {
         return Ok(Source::Url(url));
     }
     let wrong = || invalid("expected an http(s) URL, or a data URL of the form `data:image/png;base64,…`");
@@ -15,7 +15,7 @@ pub(crate) fn source(url: String) -> Result<Source, ApiError> {
     let kind = head.strip_suffix(";base64").ok_or_else(wrong)?;
     // What else stands there, a charset, no other dialect can say.
     let media_type = kind.split(';').next().unwrap_or_default();
-    if !media_type.contains('/') || data.is_empty() {
+    if !is_media_type(media_type) || data.is_empty() {
         return Err(wrong());
     }
     Ok(Source::Base64 { media_type: media_type.to_owned(), data: data.to_owned() })
@@ -26,11 +26,30 @@ pub(crate) fn data_url(media_type: &str, data: &str) -> String {
     format!("data:{media_type};base64,{data}")
 }
 
+fn is_remote(url: &str) -> bool {
+    url.starts_with("https://") || url.starts_with("http://")
+}
+
+/// Whether this can stand in a `data:` URL.
+fn is_media_type(word: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b";,".contains(&byte);
+    word.contains('/') && word.bytes().all(plain)
+}
+
 /// Whether `model` takes `media`. No model can be asked about a file that another provider keeps.
 pub(crate) fn check(media: &Media, model: &str) -> Result<(), ApiError> {
     if matches!(media.source, Source::File(_)) {
         let message = "only the provider that keeps a file knows its id; send the file itself";
         return Err(unsupported(message).at(&media.path));
+    }
+    match &media.source {
+        Source::Base64 { media_type, .. } if !is_media_type(media_type) => {
+            return Err(invalid("expected a media type of the form `image/png`").at(&media.path));
+        }
+        Source::Url(url) if !is_remote(url) => {
+            return Err(invalid("expected an http(s) URL").at(&media.path));
+        }
+        _ => {}
     }
     let can = Capabilities::of(model);
     let (takes, what) = match media.kind {

@@ -2,8 +2,8 @@
 //!
 //! A stream is unnamed `data:` chunks and ends with `data: [DONE]`. A role alone or an empty delta is
 //! not content. Reasoning comes as `reasoning_content` (DeepSeek, vLLM) or `reasoning` (OpenRouter,
-//! Ollama), or as both at once with the same text, its signature as `reasoning_details`. Usage comes in
-//! a last chunk without choices.
+//! Ollama), or as both at once with the same text, its signature as `reasoning_details`, or within a content
+//! that is a list (Mistral). Usage comes in a last chunk without choices.
 
 mod answer;
 mod reasoning;

@@ -1,6 +1,6 @@
 //! Whole answers, from one dialect to another.
 
-use firsttoken_wire::chat::{Answer, Part, StopReason};
+use firsttoken_wire::chat::{Answer, Part, Reasoning, StopReason};
 use firsttoken_wire::{Dialect, ErrorKind, Identity};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
@@ -18,34 +18,11 @@ fn render(dialect: Dialect, answer: &Answer) -> Value {
 }
 
 fn claude() -> Value {
-    json!({
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
-        "content": [
-            { "type": "thinking", "thinking": "A tool.", "signature": "sig" },
-            { "type": "redacted_thinking", "data": "opaque" },
-            { "type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {} },
-            { "type": "text", "text": "Let me look.", "citations": null },
-            { "type": "tool_use", "id": "toolu_a", "name": "look", "input": { "at": 1 } },
-            { "type": "tool_use", "id": "toolu_b", "name": "look", "input": {} }],
-        "stop_reason": "tool_use", "stop_sequence": null,
-        "usage": { "input_tokens": 10, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 0,
-            "output_tokens": 20, "output_tokens_details": { "thinking_tokens": 5 } },
-    })
+    serde_json::from_str(include_str!("golden/answers/anthropic.json")).expect("JSON")
 }
 
 fn gpt() -> Value {
-    json!({
-        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-5",
-        "choices": [
-            { "index": 0, "finish_reason": "tool_calls", "logprobs": null, "message": {
-                "role": "assistant", "content": "Let me look.", "refusal": null, "annotations": [],
-                "reasoning_content": "A tool.",
-                "tool_calls": [{ "id": "call_a", "type": "function", "function": { "name": "look", "arguments": "{\"at\":1}" } }] } },
-            { "index": 1, "finish_reason": "stop", "message": { "role": "assistant", "content": "second" } }],
-        "usage": { "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120,
-            "prompt_tokens_details": { "cached_tokens": 90, "audio_tokens": 0 },
-            "completion_tokens_details": { "reasoning_tokens": 5 } },
-    })
+    serde_json::from_str(include_str!("golden/answers/openai_chat.json")).expect("JSON")
 }
 
 #[test]
@@ -123,6 +100,18 @@ fn what_servers_make_of_it() {
     );
     let rendered = render(Dialect::Anthropic, &answer);
     assert_eq!(rendered["content"][0], json!({ "type": "thinking", "thinking": "Hm.", "signature": "" }));
+}
+
+#[test]
+fn mistral_thinks_within_the_content() {
+    let thinking = |text: &str| json!({ "type": "thinking", "thinking": [{ "type": "text", "text": text }] });
+    let content = json!([thinking("Seven"), thinking(" is odd."), { "type": "text", "text": "Odd." }]);
+    let body = json!({ "choices": [{ "message": { "role": "assistant", "content": content } }] });
+    let thought = Reasoning { text: "Seven is odd.".to_owned(), ..Reasoning::default() };
+    assert_eq!(
+        parse(Dialect::OpenAiChat, &body).parts,
+        [Part::Reasoning(thought), Part::Text("Odd.".to_owned())]
+    );
 }
 
 #[test]

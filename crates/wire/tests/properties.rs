@@ -1,6 +1,8 @@
 //! What must hold for every input: the splitter loses nothing, what is rendered is read back, and no
 //! bytes make anything panic.
 
+mod valid;
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -282,7 +284,7 @@ proptest! {
         expected.retain(|event| !matches!(event, Event::Usage(_)));
         prop_assert_eq!(without, written(expected));
         prop_assert_eq!(got.iter().rfind(counts).cloned(), written([Event::Usage(answer.usage)]).pop());
-        blocks_are_whole(&stream)?;
+        valid::anthropic::check(&stream).map_err(TestCaseError::fail)?;
     }
 
     #[test]
@@ -319,27 +321,51 @@ proptest! {
     }
 }
 
-/// Blocks are numbered in order, deltas stand inside theirs, and all end before the message does.
-fn blocks_are_whole(stream: &[u8]) -> Result<(), TestCaseError> {
-    let (mut next, mut open, mut names) = (0, Vec::new(), Vec::new());
-    for event in events(stream) {
-        let data: serde_json::Value = serde_json::from_slice(&event.data).unwrap_or_default();
-        prop_assert_eq!(data["type"].as_str(), event.name);
-        let index = data["index"].as_u64();
-        match event.name {
-            Some("content_block_start") => {
-                prop_assert_eq!(index, Some(next));
-                open.push(next);
-                next += 1;
+/// What a provider may say, in any order: calls are numbered as they come, arguments may come in turns.
+fn anything() -> impl Strategy<Value = Vec<Event<'static>>> {
+    let text = || any::<String>().prop_filter("content is not empty", |text| !text.is_empty());
+    let piece = prop_oneof![Just("{}"), Just("{\"a\":"), Just("1}"), Just(" "), Just("[")];
+    let event = prop_oneof![
+        4 => text().prop_map(|text| Event::Text(text.into())),
+        2 => text().prop_map(|text| Event::Reasoning(text.into())),
+        1 => text().prop_map(|text| Event::Signature(text.into())),
+        1 => "[a-z]{1,9}".prop_map(|text| Event::Redacted(text.into())),
+        3 => "[a-z]{0,2}".prop_map(|id| Event::ToolStart { index: 0, id: id.into(), name: "f".into() }),
+        6 => (0..4_u32, piece).prop_map(|(index, json)| Event::ToolArguments { index, json: json.into() }),
+        1 => Just(Event::Usage(Usage { output_tokens: Some(3), ..Usage::default() })),
+        1 => Just(Event::Ping),
+        1 => Just(Event::Other),
+    ];
+    let end = prop_oneof![
+        Just(vec![Event::Stop(StopReason::Stop), Event::End]),
+        Just(vec![Event::Stop(StopReason::Tool), Event::End]),
+        Just(vec![Event::End]),
+        Just(vec![Event::Error(ApiError::new(ErrorKind::Timeout, "silent"))]),
+    ];
+    (vec(event, 0..30), end).prop_map(|(mut events, end)| {
+        let mut calls = 0;
+        for event in &mut events {
+            if let Event::ToolStart { index, .. } = event {
+                *index = calls;
+                calls += 1;
             }
-            Some("content_block_delta") => prop_assert!(open.iter().any(|block| Some(*block) == index)),
-            Some("content_block_stop") => open.retain(|block| Some(*block) != index),
-            Some("message_stop") => prop_assert!(open.is_empty()),
-            _ => {}
         }
-        names.push(event.name.unwrap_or_default().to_owned());
+        events.into_iter().chain(end).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_order_of_events_is_valid_in_every_dialect(events in anything()) {
+        for dialect in valid::RENDERED {
+            let identity = Identity { include_usage: true, ..Identity::default() };
+            let (mut renderer, mut said) = (dialect.renderer(&identity), valid::said::Said::default());
+            events.iter().for_each(|event| said.hear(event));
+            let stream = rendered(&events, |event, out| renderer.render(event, out));
+            let read = valid::said::Said::of(dialect, &[&stream]);
+            let checked = valid::check(dialect, &stream).and_then(|()| said.survives_in(dialect, &read));
+            let stream = String::from_utf8_lossy(&stream);
+            prop_assert!(checked.is_ok(), "{:?}: {:?}\n{}", dialect, checked, stream);
+        }
     }
-    prop_assert_eq!(names.first().map(String::as_str), Some("message_start"));
-    prop_assert_eq!(names.last().map(String::as_str), Some("message_stop"));
-    Ok(())
 }

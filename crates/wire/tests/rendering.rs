@@ -77,6 +77,23 @@ fn anthropic_calls_announced_together() {
     assert_snapshot!(written(&events, |event, out| renderer.render(event, out)));
 }
 
+/// Text between a call and its arguments; what comes when its block is over can only be an error.
+#[test]
+fn anthropic_arguments_behind_other_content() {
+    let call = |index, id: &'static str| Event::ToolStart { index, id: id.into(), name: "f".into() };
+    let arguments = |index, json: &'static str| Event::ToolArguments { index, json: json.into() };
+    let mut events =
+        vec![call(0, "a"), arguments(0, "{\"a\":"), Event::Text("So".into()), arguments(0, "1}")];
+    events.extend([call(1, "b"), arguments(0, " \n"), arguments(1, "{}")]);
+    let mut renderer = anthropic::Renderer::new("msg_1", "fast");
+    let good = written(&[&events[..], &[Event::End]].concat(), |event, out| renderer.render(event, out));
+    assert_snapshot!(good);
+    let mut renderer = anthropic::Renderer::new("msg_1", "fast");
+    events.extend([arguments(0, "{}"), Event::End]);
+    let broken = written(&events, |event, out| renderer.render(event, out));
+    assert!(broken.contains("went on behind their end") && !broken.contains("message_stop"), "{broken}");
+}
+
 #[test]
 fn typed_stream() {
     let mut renderer = typed::Renderer::new();

@@ -121,8 +121,16 @@ proptest! {
         let read = openai_responses::parse_answer(json!({ "output": items }).to_string().as_bytes());
         if let Ok(answer) = read {
             let body = openai_responses::render_answer(&answer, &identity());
-            let again = openai_responses::parse_answer(&body);
-            prop_assert_eq!(again.map(|answer| answer.parts), Ok(answer.parts));
+            let mut again = openai_responses::parse_answer(&body).unwrap();
+            for (part, was) in again.parts.iter_mut().zip(&answer.parts) {
+                // A call without an id is known by its item's.
+                if let (Part::ToolCall { id, .. }, Part::ToolCall { id: none, .. }) = (part, was)
+                    && none.is_empty()
+                {
+                    id.clear();
+                }
+            }
+            prop_assert_eq!(again.parts, answer.parts);
         }
     }
 }

@@ -9,40 +9,8 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const PIXEL: &str = "iVBORw0KGgo=";
-
 fn example() -> Value {
-    json!({
-        "model": "gpt-5", "stream": true, "stream_options": { "include_obfuscation": true },
-        "instructions": "Be brief.", "store": true, "metadata": { "k": "v" }, "truncation": "disabled",
-        "include": ["reasoning.encrypted_content"], "max_output_tokens": 100, "temperature": 0.5, "top_p": null,
-        "reasoning": { "effort": "low", "summary": "auto" }, "safety_identifier": "u1", "user": "old",
-        "parallel_tool_calls": false, "tool_choice": { "type": "function", "name": "get_weather" },
-        "tools": [{ "type": "function", "name": "get_weather", "description": "Weather of a city",
-            "parameters": { "type": "object", "properties": { "city": { "type": "string" } } }, "strict": true }],
-        "text": { "verbosity": "low", "format": { "type": "json_schema", "name": "weather", "strict": true,
-            "schema": { "type": "object" } } },
-        "input": [
-            { "role": "developer", "content": "Be kind." },
-            { "type": "message", "role": "user", "content": [
-                { "type": "input_text", "text": "Where is this, and how is the weather there?" },
-                { "type": "input_image", "image_url": format!("data:image/png;base64,{PIXEL}"), "detail": "low" },
-                { "type": "input_file", "filename": "map.pdf", "file_data": "data:application/pdf;base64,JVBERi0=" }] },
-            { "type": "reasoning", "id": "rs_1", "summary": [
-                { "type": "summary_text", "text": "A tower." }, { "type": "summary_text", "text": "Paris." }],
-                "encrypted_content": "gAAAA1" },
-            { "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
-                { "type": "output_text", "text": "Let me look.", "annotations": [] }] },
-            { "type": "function_call", "id": "fc_1", "call_id": "call_a", "name": "get_weather", "arguments": "{\"city\":\"Paris\"}" },
-            { "type": "function_call", "id": "fc_2", "call_id": "call_b", "name": "get_weather", "arguments": "" },
-            { "type": "function_call_output", "call_id": "call_a", "output": "sunny" },
-            { "type": "function_call_output", "call_id": "call_b", "output": [
-                { "type": "input_text", "text": "see" }, { "type": "input_image", "image_url": "https://example.com/sky.png" }] },
-            { "type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "gAAAA2" },
-            { "role": "assistant", "content": [{ "type": "refusal", "refusal": "I won't." }] },
-            { "role": "user", "content": "Thanks" }
-        ]
-    })
+    serde_json::from_str(include_str!("golden/requests/openai_responses.json")).expect("JSON")
 }
 
 fn parse(body: &Value) -> Result<Request, ApiError> {

@@ -1,7 +1,7 @@
 //! Streams of OpenAI Responses as we write them: byte for byte, valid whatever the events are, and read
 //! back as what they were.
 
-use std::collections::BTreeMap;
+mod valid;
 
 use firsttoken_wire::chat::{Event, StopReason, Usage};
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, openai_responses, sse};
@@ -9,6 +9,7 @@ use insta::assert_snapshot;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
+use valid::responses::check;
 
 fn renderer() -> openai_responses::Renderer {
     openai_responses::Renderer::new("resp_1", "fast", 1_700_000_000)
@@ -182,99 +183,6 @@ fn terminal(stream: &[u8]) -> Value {
     last.and_then(|event| serde_json::from_slice(&event.data).ok()).unwrap_or_default()
 }
 
-/// An item of a stream while it is checked.
-#[derive(Default)]
-struct Seen {
-    id: String,
-    /// The part that is open; a call has none.
-    part: bool,
-    text: String,
-    done: Option<Value>,
-}
-
-/// Whether a stream is valid: numbered without gaps, items and parts nested, closing events that repeat the
-/// deltas, and all of it in the last event.
-fn check(stream: &[u8]) -> Result<(), TestCaseError> {
-    let (mut items, mut names) = (BTreeMap::<u64, Seen>::new(), Vec::<String>::new());
-    for (number, event) in sse::events(stream).filter(|event| event.has_data).enumerate() {
-        let data: Value = serde_json::from_slice(&event.data).unwrap_or_default();
-        let name = event.name.unwrap_or_default().to_owned();
-        prop_assert_eq!(data["type"].as_str(), Some(name.as_str()));
-        prop_assert_eq!(data["sequence_number"].as_u64(), Some(number as u64));
-        prop_assert!(!names.iter().any(|name| is_end(name)), "{} after the end", name);
-        if let Some(index) = data["output_index"].as_u64() {
-            check_item(&name, &data, index, &mut items)?;
-        }
-        if is_end(&name) && name != "error" {
-            let done: Option<Vec<Value>> = items.values().map(|seen| seen.done.clone()).collect();
-            prop_assert_eq!(Some(data["response"]["output"].clone()), done.map(Value::Array));
-        }
-        names.push(name);
-    }
-    if names.first().is_some_and(|name| name != "error") {
-        prop_assert_eq!(&names[..2], ["response.created", "response.in_progress"]);
-    }
-    prop_assert!(names.last().is_none_or(|name| is_end(name)));
-    Ok(())
-}
-
-fn is_end(name: &str) -> bool {
-    matches!(name, "response.completed" | "response.incomplete" | "error")
-}
-
-fn check_item(
-    name: &str,
-    data: &Value,
-    index: u64,
-    items: &mut BTreeMap<u64, Seen>,
-) -> Result<(), TestCaseError> {
-    if name == "response.output_item.added" {
-        prop_assert_eq!(index, items.len() as u64);
-        let id = data["item"]["id"].as_str().unwrap_or_default().to_owned();
-        prop_assert!(!id.is_empty() && items.values().all(|seen| seen.id != id));
-        items.insert(index, Seen { id, ..Seen::default() });
-        return Ok(());
-    }
-    let seen = items.get_mut(&index).ok_or_else(|| TestCaseError::fail(format!("{name} before its item")))?;
-    prop_assert!(seen.done.is_none(), "{} after its item was done", name);
-    if name == "response.output_item.done" {
-        let item = &data["item"];
-        let repeated = [&item["arguments"], &item["content"][0]["text"], &item["summary"][0]["text"]];
-        let text = repeated.into_iter().find_map(Value::as_str).unwrap_or_default();
-        prop_assert_eq!((text, item["id"].as_str()), (seen.text.as_str(), Some(seen.id.as_str())));
-        prop_assert!(!seen.part);
-        seen.done = Some(item.clone());
-        return Ok(());
-    }
-    prop_assert_eq!(data["item_id"].as_str(), Some(seen.id.as_str()));
-    match name {
-        "response.content_part.added" | "response.reasoning_summary_part.added" => {
-            prop_assert!(!seen.part && seen.text.is_empty());
-            seen.part = true;
-        }
-        "response.output_text.delta" | "response.reasoning_summary_text.delta" => {
-            prop_assert!(seen.part);
-            seen.text.push_str(data["delta"].as_str().unwrap_or_default());
-        }
-        "response.function_call_arguments.delta" => {
-            prop_assert!(!seen.part);
-            seen.text.push_str(data["delta"].as_str().unwrap_or_default());
-        }
-        "response.output_text.done" | "response.reasoning_summary_text.done" => {
-            prop_assert_eq!((data["text"].as_str(), seen.part), (Some(seen.text.as_str()), true));
-        }
-        "response.function_call_arguments.done" => {
-            prop_assert_eq!(data["arguments"].as_str(), Some(seen.text.as_str()));
-        }
-        "response.content_part.done" | "response.reasoning_summary_part.done" => {
-            prop_assert_eq!((data["part"]["text"].as_str(), seen.part), (Some(seen.text.as_str()), true));
-            seen.part = false;
-        }
-        other => return Err(TestCaseError::fail(format!("unknown event {other}"))),
-    }
-    Ok(())
-}
-
 /// Any event, in any order; a call may be unknown, announced twice, or go on late.
 fn event() -> impl Strategy<Value = Event<'static>> {
     let text = || any::<String>();
@@ -303,7 +211,7 @@ proptest! {
     fn any_events_make_a_valid_stream(mut events in vec(event(), 0..40), fails: bool) {
         events.push(if fails { Event::Error(ApiError::new(ErrorKind::Upstream, "broke")) } else { Event::End });
         let stream = rendered(&events);
-        check(&stream)?;
+        check(&stream).map_err(TestCaseError::fail)?;
         // Nothing is lost or said twice.
         let (mut text, mut reasoning) = (String::new(), String::new());
         let mut parser = Dialect::OpenAiResponses.parser();
@@ -338,7 +246,7 @@ proptest! {
         let stops = [good, StopReason::Length, StopReason::Filter, StopReason::Other("odd".to_owned())];
         events.extend([Event::Usage(usage()), Event::Stop(stops[stop].clone()), Event::End]);
         let stream = rendered(&events);
-        check(&stream)?;
+        check(&stream).map_err(TestCaseError::fail)?;
         let expected: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
         prop_assert_eq!(said(&stream), expected);
     }

@@ -7,74 +7,11 @@ use insta::{assert_debug_snapshot, assert_snapshot};
 use serde_json::{Value, json};
 
 fn openai_example() -> Value {
-    json!({
-        "model": "claude-sonnet-4-5", "max_tokens": 4000, "temperature": 1, "seed": 7, "presence_penalty": 0.5,
-        "frequency_penalty": 0, "logit_bias": { "50256": -100 }, "safety_identifier": "u1", "user": "older",
-        "stop": ["END", "\n"], "reasoning_effort": "high", "parallel_tool_calls": false, "tool_choice": "auto",
-        "response_format": { "type": "json_schema", "json_schema": {
-            "name": "weather", "strict": true, "schema": { "type": "object", "properties": { "sky": { "type": "string" } } } } },
-        "tools": [
-            { "type": "function", "function": { "name": "look", "strict": true, "parameters": {} } },
-            { "type": "function", "function": { "name": "listen" } }],
-        "messages": [
-            { "role": "system", "content": "Be brief." },
-            { "role": "user", "name": "ann", "content": [
-                { "type": "text", "text": "What is this?" },
-                { "type": "image_url", "image_url": { "url": "https://example.org/a.png", "detail": "low" } },
-                { "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBORw0KGgo=" } },
-                { "type": "file", "file": { "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0=" } },
-                { "type": "file", "file": { "filename": "a.txt", "file_data": "data:text/plain;base64,aGk=" } }] },
-            { "role": "user", "content": "Hurry." },
-            { "role": "assistant", "content": "I look.", "annotations": [], "refusal": null,
-                "reasoning_content": "An image.Again.",
-                "reasoning_details": [
-                    { "type": "reasoning.text", "text": "An image.", "signature": "sig", "format": "anthropic-claude-v1", "index": 0 },
-                    { "type": "reasoning.encrypted", "data": "opaque", "format": "anthropic-claude-v1", "index": 1 },
-                    { "type": "reasoning.encrypted", "data": "foreign", "format": "openai-responses-v1", "index": 2 },
-                    { "type": "reasoning.text", "text": "Again.", "index": 3 }],
-                "tool_calls": [
-                    { "id": "call_a", "type": "function", "function": { "name": "look", "arguments": "{\"at\":1}" } },
-                    { "id": "call_b", "type": "function", "function": { "name": "listen", "arguments": "" } }] },
-            { "role": "tool", "tool_call_id": "call_b", "content": "silence" },
-            { "role": "tool", "tool_call_id": "call_a", "content": [
-                { "type": "text", "text": "a cat" },
-                { "type": "image_url", "image_url": { "url": "https://example.org/cat.png" } }] },
-            { "role": "user", "content": "And?" }
-        ]
-    })
+    serde_json::from_str(include_str!("golden/requests/openai_chat.json")).expect("JSON")
 }
 
 fn anthropic_example() -> Value {
-    json!({
-        "model": "gpt-5.1", "max_tokens": 4000, "stop_sequences": ["END"], "temperature": 0.3, "top_k": 5,
-        "metadata": { "user_id": "u1" }, "service_tier": "auto", "cache_control": { "type": "ephemeral" },
-        "thinking": { "type": "enabled", "budget_tokens": 10_000, "display": "summarized" },
-        "output_config": { "effort": "low", "format": { "type": "json_schema", "schema": { "type": "object" } } },
-        "tool_choice": { "type": "tool", "name": "look", "disable_parallel_tool_use": true },
-        "tools": [{ "name": "look", "strict": true, "input_schema": { "type": "object" }, "cache_control": { "type": "ephemeral" } }],
-        "system": [{ "type": "text", "text": "Be brief." }, { "type": "text", "text": "Be kind." }],
-        "messages": [
-            { "role": "user", "content": [
-                { "type": "text", "text": "What is this?", "cache_control": { "type": "ephemeral" } },
-                { "type": "image", "source": { "type": "url", "url": "https://example.org/a.png" } },
-                { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" } },
-                { "type": "document", "title": "A", "source": { "type": "base64", "media_type": "application/pdf", "data": "JVBERi0=" } },
-                { "type": "document", "title": "B", "source": { "type": "text", "media_type": "text/plain", "data": "hi" } },
-                { "type": "document", "source": { "type": "content", "content": [{ "type": "text", "text": "ho" }] }, "citations": { "enabled": true } }] },
-            { "role": "assistant", "content": [
-                { "type": "thinking", "thinking": "An image.", "signature": "sig" },
-                { "type": "redacted_thinking", "data": "opaque" },
-                { "type": "text", "text": "I look." },
-                { "type": "tool_use", "id": "toolu_a", "name": "look", "input": { "at": 1 }, "caller": { "type": "direct" } },
-                { "type": "tool_use", "id": "toolu_b", "name": "look", "input": {} }] },
-            { "role": "user", "content": [
-                { "type": "tool_result", "tool_use_id": "toolu_a", "content": [
-                    { "type": "text", "text": "a cat" },
-                    { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "AA==" } }] },
-                { "type": "tool_result", "tool_use_id": "toolu_b", "content": "no eyes", "is_error": true },
-                { "type": "text", "text": "And?" }] }
-        ]
-    })
+    serde_json::from_str(include_str!("golden/requests/anthropic.json")).expect("JSON")
 }
 
 fn parse(dialect: Dialect, body: &Value) -> Request {

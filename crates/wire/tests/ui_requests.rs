@@ -2,7 +2,7 @@
 
 use firsttoken_wire::chat::{Event, Part, Reasoning, StopReason};
 use firsttoken_wire::typed::{Renderer, UiRequest, parse_ui_request};
-use firsttoken_wire::{ApiError, ErrorKind};
+use firsttoken_wire::{ApiError, Dialect, ErrorKind};
 use insta::assert_debug_snapshot;
 use serde_json::{Value, json};
 
@@ -27,43 +27,7 @@ fn assistant(parts: Value) -> Value {
 
 #[test]
 fn a_conversation_of_every_part() {
-    let body = json!({
-        "id": "chat-1", "trigger": "submit-message", "messageId": "m5",
-        "model": "fast", "system": "Be brief.", "temperature": 0.5, "maxOutputTokens": 99, "webSearch": true,
-        "tools": [{ "type": "function", "function": { "name": "get_weather", "parameters": { "type": "object" } } }],
-        "messages": [
-            { "id": "m0", "role": "system", "parts": [{ "type": "text", "text": "Be kind." }] },
-            { "id": "m1", "role": "user", "metadata": { "at": 1 }, "parts": [
-                { "type": "text", "text": "Look:" },
-                { "type": "file", "mediaType": "image/png", "filename": "a.png", "url": "data:image/png;base64,AAAA" },
-                { "type": "file", "mediaType": "image/*", "url": "https://example.com/b.jpg" },
-                { "type": "file", "mediaType": "application/pdf", "filename": "c.pdf", "url": "data:;base64,BBBB" },
-                { "type": "data-client", "data": {} },
-            ]},
-            { "id": "m2", "role": "assistant", "metadata": {}, "parts": [
-                { "type": "step-start" },
-                { "type": "reasoning", "text": "Hm", "state": "done", "providerMetadata": { "firsttoken": { "signature": "s" } } },
-                { "type": "reasoning", "text": "", "providerMetadata": { "anthropic": { "redactedData": "r" } } },
-                { "type": "reasoning", "text": "" },
-                { "type": "text", "text": "I look.", "state": "done" },
-                { "type": "tool-get_weather", "toolCallId": "a", "state": "output-available",
-                  "input": { "city": "Paris" }, "output": { "sky": "blue" } },
-                { "type": "dynamic-tool", "toolName": "get_time", "toolCallId": "b", "state": "output-error",
-                  "input": "{cut", "errorText": "no clock" },
-                { "type": "step-start" },
-                { "type": "source-url", "sourceId": "1", "url": "https://example.com" },
-                { "type": "data-anything", "data": 1 },
-                { "type": "text", "text": "Blue." },
-            ]},
-            { "id": "m3", "role": "user", "parts": [{ "type": "text", "text": "And now?" }] },
-            { "id": "m4", "role": "assistant", "parts": [
-                { "type": "step-start" },
-                { "type": "reasoning", "text": "broke off here" },
-                { "type": "tool-get_weather", "toolCallId": "c", "state": "input-streaming", "input": { "ci": 1 } },
-            ]},
-            { "id": "m5", "role": "user", "parts": [{ "type": "text", "text": "Go on." }] },
-        ],
-    });
+    let body: Value = serde_json::from_str(include_str!("golden/requests/ui.json")).expect("JSON");
     assert_debug_snapshot!(parse(&body).unwrap());
 }
 
@@ -144,6 +108,23 @@ fn what_we_stream_comes_back_as_it_was() {
     };
     let failed = "The arguments of this call are not a JSON object.";
     assert_eq!(request.messages[2].parts, [result("a", "done", false), result("b", failed, true)]);
+}
+
+/// The client keeps what a model wrote, and some servers read the arguments of every call.
+#[test]
+fn arguments_that_are_no_json_reach_no_provider_as_they_are() {
+    let part = json!({ "type": "tool-f", "toolCallId": "a", "state": "output-error", "input": "{cut", "errorText": "no" });
+    let request = parse(&assistant(json!([part]))).unwrap().request;
+    let written = |dialect: Dialect| -> Value {
+        serde_json::from_slice(&dialect.render_request(&request).unwrap().body).unwrap()
+    };
+    let told = "{\"arguments\":\"{cut\"}";
+    assert_eq!(written(Dialect::OpenAiChat)["messages"][1]["tool_calls"][0]["function"]["arguments"], told);
+    assert_eq!(written(Dialect::OpenAiResponses)["input"][1]["arguments"], told);
+    assert_eq!(
+        written(Dialect::Anthropic)["messages"][1]["content"][0]["input"],
+        json!({ "arguments": "{cut" })
+    );
 }
 
 fn refused(body: &Value, path: &str, words: &str) {

@@ -1,17 +1,18 @@
 //! Renders events as Anthropic's block structure.
 //!
 //! `message_start` waits for the first event that needs it, so that counts which come early are in
-//! it. A text or thinking block ends where another kind begins. A tool block ends where the next
-//! begins, unless it has no arguments yet: then calls are announced together and their arguments
-//! follow, each under the index of its block. `message_delta` waits for the end, because other
-//! dialects report counts after the stop reason.
+//! it. A text or thinking block ends where another kind begins. A tool block ends where the next block
+//! begins, if its arguments are whole by then, and otherwise where the message ends: calls may be
+//! announced together, and a delta behind the end of its block would break the stream. `message_delta`
+//! waits for the end, because other dialects report counts after the stop reason.
 
 use serde_json::{Value, json};
 
 use super::{PING, stop_word, write_error};
-use crate::ApiError;
 use crate::chat::{Event, StopReason, Usage};
 use crate::json::{number, string, value};
+use crate::nesting::Nesting;
+use crate::{ApiError, ErrorKind};
 
 /// Renders one stream. After `End` or `Error` it renders nothing more.
 #[derive(Clone, Debug)]
@@ -48,7 +49,8 @@ struct ToolBlock {
     /// Index of the call.
     call: u32,
     block: u64,
-    has_arguments: bool,
+    /// How far its arguments are.
+    arguments: Nesting,
     open: bool,
 }
 
@@ -136,7 +138,7 @@ impl Renderer {
     /// A block that is there at once.
     fn redacted(&mut self, data: &str, out: &mut Vec<u8>) {
         self.start(out);
-        self.stop_blocks(out);
+        self.stop_whole(out);
         let block = self.take_index();
         start_block(out, block, &json!({ "type": "redacted_thinking", "data": data }));
         stop_block(out, block);
@@ -150,7 +152,7 @@ impl Renderer {
             return open.block;
         }
         self.start(out);
-        self.stop_blocks(out);
+        self.stop_whole(out);
         let block = self.take_index();
         self.open = Some(Open { kind, block });
         let content = match kind {
@@ -163,21 +165,21 @@ impl Renderer {
 
     fn tool_start(&mut self, call: u32, id: &str, name: &str, out: &mut Vec<u8>) {
         self.start(out);
-        self.stop_open(out);
-        for tool in self.tools.iter_mut().filter(|tool| tool.open && tool.has_arguments) {
-            tool.open = false;
-            stop_block(out, tool.block);
-        }
+        self.stop_whole(out);
         let block = self.take_index();
-        self.tools.push(ToolBlock { call, block, has_arguments: false, open: true });
+        self.tools.push(ToolBlock { call, block, arguments: Nesting::default(), open: true });
         start_block(out, block, &json!({ "type": "tool_use", "id": id, "name": name, "input": {} }));
     }
 
     fn tool_arguments(&mut self, call: u32, json: &str, out: &mut Vec<u8>) {
         // Arguments of a call that never began have no block to be in.
-        if let Some(tool) = self.tools.iter_mut().rev().find(|tool| tool.call == call) {
-            tool.has_arguments = true;
+        let Some(tool) = self.tools.iter_mut().rev().find(|tool| tool.call == call) else { return };
+        if tool.open {
+            tool.arguments.push(json);
             write_delta(out, tool.block, b"\"input_json_delta\",\"partial_json\":", json);
+        } else if !json.trim().is_empty() {
+            let message = "The arguments of a tool call went on behind their end.";
+            self.error(&ApiError::new(ErrorKind::Upstream, message).code("tool_arguments_broken"), out);
         }
     }
 
@@ -192,7 +194,7 @@ impl Renderer {
     fn end(&mut self, out: &mut Vec<u8>) {
         self.start(out);
         self.closed = true;
-        self.stop_blocks(out);
+        self.stop_blocks(|_| true, out);
         let stop_reason = self.stop.as_ref().map(stop_word);
         let delta = json!({
             "type": "message_delta", "delta": { "stop_reason": stop_reason, "stop_sequence": null },
@@ -202,17 +204,19 @@ impl Renderer {
         out.extend_from_slice(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
     }
 
-    fn stop_blocks(&mut self, out: &mut Vec<u8>) {
-        self.stop_open(out);
-        for tool in self.tools.iter_mut().filter(|tool| tool.open) {
-            tool.open = false;
-            stop_block(out, tool.block);
-        }
+    /// Ends the text that is open and the calls that are whole. What others still have to say must be said
+    /// in their blocks: calls may be announced together, or with text between them.
+    fn stop_whole(&mut self, out: &mut Vec<u8>) {
+        self.stop_blocks(|tool| tool.arguments.is_whole(), out);
     }
 
-    fn stop_open(&mut self, out: &mut Vec<u8>) {
+    fn stop_blocks(&mut self, ends: impl Fn(&ToolBlock) -> bool, out: &mut Vec<u8>) {
         if let Some(open) = self.open.take() {
             stop_block(out, open.block);
+        }
+        for tool in self.tools.iter_mut().filter(|tool| tool.open && ends(tool)) {
+            tool.open = false;
+            stop_block(out, tool.block);
         }
     }
 

@@ -1,8 +1,9 @@
 //! What a caller asks of a model, in no dialect.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::ApiError;
 use crate::fields::invalid;
@@ -238,17 +239,21 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// Checks the tool calls of a conversation while it is read: every id once, every result after its call.
+/// Checks the tool calls of a conversation while it is read: every id once, every result directly behind
+/// the turn that called.
 #[derive(Debug, Default)]
 pub(crate) struct ToolIds {
     made: HashSet<String>,
     answered: HashSet<String>,
+    /// Calls whose results can still come.
+    open: HashSet<String>,
 }
 
 impl ToolIds {
     /// The assistant made a call.
     pub(crate) fn made(&mut self, id: &str, path: &str) -> Result<(), ApiError> {
         if self.made.insert(id.to_owned()) {
+            self.open.insert(id.to_owned());
             return Ok(());
         }
         Err(invalid("the id of this tool call was used before").at(path).code("duplicate_tool_id"))
@@ -260,10 +265,21 @@ impl ToolIds {
             let message = "no tool call with this id stands before this result";
             return Err(invalid(message).at(path).code("orphan_tool_result"));
         }
-        if self.answered.insert(id.to_owned()) {
-            return Ok(());
+        if !self.answered.insert(id.to_owned()) {
+            return Err(invalid("this tool call has a result already")
+                .at(path)
+                .code("duplicate_tool_result"));
         }
-        Err(invalid("this tool call has a result already").at(path).code("duplicate_tool_result"))
+        if !self.open.contains(id) {
+            let message = "the result of a tool call must stand directly behind the turn that called";
+            return Err(invalid(message).at(path).code("misplaced_tool_result"));
+        }
+        Ok(())
+    }
+
+    /// Somebody speaks: the results of what was called before can no longer come.
+    pub(crate) fn over(&mut self) {
+        self.open.clear();
     }
 }
 
@@ -275,4 +291,13 @@ pub(crate) fn check_arguments(arguments: &str, path: &str) -> Result<(), ApiErro
     serde_json::from_str::<serde::de::IgnoredAny>(arguments).map(drop).map_err(|error| {
         invalid(format!("the arguments are not valid JSON: {error}")).at(path).code("invalid_tool_arguments")
     })
+}
+
+/// The arguments of a call as a provider takes them: JSON, or nothing. A model may have written something
+/// else; that is told as the text that it is.
+pub(crate) fn arguments_json(arguments: &str) -> Cow<'_, str> {
+    match check_arguments(arguments, "") {
+        Ok(()) => Cow::Borrowed(arguments),
+        Err(_) => Cow::Owned(json!({ "arguments": arguments }).to_string()),
+    }
 }

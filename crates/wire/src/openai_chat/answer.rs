@@ -35,6 +35,10 @@ pub fn parse_answer(body: &[u8]) -> Result<Answer, ApiError> {
 fn parts(message: &Value) -> Vec<Part> {
     let list = |key: &str| message.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let shown = word(message, "reasoning_content").or_else(|| word(message, "reasoning"));
+    // Mistral's models think within a content that is a list.
+    let thoughts = list("content").iter().filter_map(|part| part.get("thinking")?.as_array()).flatten();
+    let thought: String = thoughts.filter_map(|thought| word(thought, "text")).collect();
+    let shown = shown.or_else(|| Some(thought).filter(|thought| !thought.is_empty()));
     let mut parts = reasoning::read(shown, list("reasoning_details"), || {});
     parts.extend(word(message, "content").map(Part::Text));
     parts.extend(list("content").iter().filter_map(|part| word(part, "text")).map(Part::Text));

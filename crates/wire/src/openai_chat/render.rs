@@ -20,6 +20,8 @@ pub struct Renderer {
     closed: bool,
     /// Number of the reasoning block that a proof belongs to.
     block: u64,
+    /// The calls that began.
+    calls: Vec<u32>,
     usage: Usage,
 }
 
@@ -44,6 +46,7 @@ impl Renderer {
             stopped: false,
             closed: false,
             block: 0,
+            calls: Vec::new(),
             usage: Usage::default(),
         }
     }
@@ -128,6 +131,7 @@ impl Renderer {
 
     fn tool_start(&mut self, out: &mut Vec<u8>, index: u32, id: &str, name: &str) {
         self.start(out);
+        self.calls.push(index);
         self.open(out);
         out.extend_from_slice(b"\"tool_calls\":[{\"index\":");
         number(out, index.into());
@@ -140,7 +144,10 @@ impl Renderer {
     }
 
     fn tool_arguments(&mut self, out: &mut Vec<u8>, index: u32, json: &str) {
-        self.start(out);
+        // Arguments of a call that never began are of no call.
+        if !self.calls.contains(&index) {
+            return;
+        }
         self.open(out);
         out.extend_from_slice(b"\"tool_calls\":[{\"index\":");
         number(out, index.into());

@@ -6,7 +6,7 @@ use super::reasoning::is_ours;
 use super::{UsageFields, stop_reason};
 use crate::chat::Event;
 use crate::dialect::NotJson;
-use crate::json::{Few, List, Num, Obj, Present, Str, frame};
+use crate::json::{Few, List, Num, Obj, Present, Str, StrOr, frame};
 use crate::{ApiError, sse};
 
 /// What is rare is boxed: a chunk is moved about while it is read, and moving a large one took more
@@ -21,7 +21,15 @@ struct Chunk<'a> {
     #[serde(borrow)]
     choices: Few<Choice<'a>>,
     usage: Obj<Box<UsageFields>>,
+    /// Groq tells its usage here, asked or not.
+    x_groq: Obj<Box<Groq>>,
     error: Present,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Groq {
+    usage: Obj<Box<UsageFields>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -37,7 +45,7 @@ struct Choice<'a> {
 #[serde(default)]
 struct Delta<'a> {
     #[serde(borrow)]
-    content: Str<'a>,
+    content: StrOr<'a, Obj<Piece<'a>>>,
     #[serde(borrow)]
     reasoning_content: Str<'a>,
     #[serde(borrow)]
@@ -48,6 +56,31 @@ struct Delta<'a> {
     refusal: Str<'a>,
     #[serde(borrow)]
     tool_calls: List<ToolDelta<'a>>,
+}
+
+/// A piece of a content that is a list, as Mistral's models have it that think.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Piece<'a> {
+    #[serde(borrow)]
+    text: Str<'a>,
+    #[serde(borrow)]
+    thinking: List<Obj<Thought<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Thought<'a> {
+    #[serde(borrow)]
+    text: Str<'a>,
+}
+
+impl<'a> Piece<'a> {
+    fn tell(self, sink: &mut dyn FnMut(Event<'a>)) {
+        let thoughts = self.thinking.0.into_iter().filter_map(|thought| thought.0?.text.filled());
+        thoughts.map(Event::Reasoning).for_each(&mut *sink);
+        self.text.filled().map(Event::Text).into_iter().for_each(sink);
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -141,7 +174,7 @@ impl Parser {
             }
             stop = stop.or_else(|| choice.finish_reason.filled());
         }
-        if let Some(usage) = chunk.usage.0 {
+        if let Some(usage) = chunk.usage.0.or_else(|| chunk.x_groq.0?.usage.0) {
             sink(Event::Usage(usage.usage()));
         }
         if let Some(word) = stop {
@@ -158,9 +191,10 @@ impl Parser {
         for detail in delta.reasoning_details.0.into_iter().filter_map(|detail| detail.0) {
             detail.tell(shown, sink);
         }
-        if let Some(text) = delta.content.filled() {
+        if let Some(text) = delta.content.text.filled() {
             sink(Event::Text(text));
         }
+        delta.content.list.into_iter().filter_map(|piece| piece.0).for_each(|piece| piece.tell(sink));
         if let Some(text) = delta.refusal.filled() {
             sink(Event::Text(text));
         }

@@ -36,9 +36,9 @@ pub fn parse_request(body: &[u8]) -> Result<Request, ApiError> {
     }
     request.tool_choice = fields.take("tool_choice").map(|choice| parse_tool_choice(&choice)).transpose()?;
     request.parallel_tools = fields.bool("parallel_tool_calls")?;
-    request.max_tokens = fields.natural("max_output_tokens")?;
-    request.temperature = fields.number("temperature")?;
-    request.top_p = fields.number("top_p")?;
+    request.max_tokens = fields.positive("max_output_tokens")?;
+    request.temperature = fields.within("temperature", 0.0..=2.0)?;
+    request.top_p = fields.within("top_p", 0.0..=1.0)?;
     // The newer name of the same.
     let older = fields.string("user")?;
     request.user = fields.string("safety_identifier")?.or(older);
@@ -111,12 +111,21 @@ fn parse_format(format: Value, path: &str) -> Result<Option<Format>, ApiError> {
         "json_schema" => Ok(Some(Format::Schema {
             name: format.string("name").map_err(|error| error.under(path))?,
             description: format.string("description").map_err(|error| error.under(path))?,
-            schema: format
-                .take("schema")
+            schema: schema(&mut format, "schema", path)?
                 .ok_or_else(|| invalid("a schema is required").at(format!("{path}.schema")))?,
             strict: format.bool("strict").map_err(|error| error.under(path))?,
         })),
         _ => Err(invalid("expected `text`, `json_object` or `json_schema`").at(format!("{path}.type"))),
+    }
+}
+
+/// A JSON schema, as far as we look at it.
+fn schema(fields: &mut Fields, name: &str, path: &str) -> Result<Option<Value>, ApiError> {
+    match fields.take(name) {
+        Some(schema) if !schema.is_object() => {
+            Err(invalid("expected an object").at(format!("{path}.{name}")))
+        }
+        schema => Ok(schema),
     }
 }
 
@@ -150,7 +159,8 @@ fn parse_tool(tool: Value, path: &str) -> Result<Tool, ApiError> {
     Ok(Tool {
         name: name.ok_or_else(|| invalid("a tool needs a name").at(format!("{path}.name")))?,
         description: tool.string("description").map_err(|error| error.under(path))?,
-        parameters: tool.take("parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
+        parameters: schema(&mut tool, "parameters", path)?
+            .unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
         strict: tool.bool("strict").map_err(|error| error.under(path))?,
     })
 }

@@ -47,7 +47,7 @@ pub fn parse_ui_request(body: &[u8]) -> Result<UiRequest, ApiError> {
     if ui.request.messages.is_empty() {
         return Err(invalid("the conversation needs at least one message of the user").at("messages"));
     }
-    let max_output_tokens = fields.natural("maxOutputTokens")?;
+    let max_output_tokens = fields.positive("maxOutputTokens")?;
     common(&mut fields, &mut ui.request)?;
     ui.request.max_tokens = ui.request.max_tokens.or(max_output_tokens);
     ui.request.rest = fields.rest();

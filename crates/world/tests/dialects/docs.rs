@@ -25,6 +25,15 @@ what the upstream says to the same request when it is asked directly. After a ch
 
 ";
 
+/// Links are from where the page lies.
+const PAGES: &str = "
+## What becomes of what
+
+Field by field, with what is dropped: [Chat Completions](dialects/chat-completions.md), [Messages](dialects/messages.md),
+[Responses](dialects/responses.md), [`/v1/chat`](dialects/chat.md), [`/api/chat`](dialects/ui.md).
+
+";
+
 const FOOT: &str = include_str!("mapping.md");
 
 /// The page.
@@ -45,7 +54,7 @@ pub(crate) fn page(found: &[Found]) -> String {
         };
         let _ = writeln!(page, "| {caller} | {upstream}{passes} | {} |", cells.join(" | "));
     }
-    page + FOOT
+    page + PAGES + FOOT
 }
 
 const fn name_of(caller: Caller) -> &'static str {

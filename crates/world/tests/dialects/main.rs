@@ -2,6 +2,8 @@
 //! caller reads is what the upstream said, streamed and whole.
 
 mod docs;
+mod fields;
+mod rows;
 
 use bytes::Bytes;
 use firsttoken_gateway::config::Config;

@@ -47,6 +47,9 @@ impl Reader {
             None => return Err(invalid("a role is required").at("role")),
         };
         let path = format!("{path}.content");
+        if role == Role::Assistant {
+            self.ids.over();
+        }
         let parts = self.content(content, place, &path).map_err(|error| error.under("content"))?;
         if parts.is_empty() && role == Role::User {
             return Err(invalid("the user must say something").at("content"));
@@ -56,6 +59,8 @@ impl Reader {
         let only_results = parts.is_empty() && !results.is_empty();
         if !results.is_empty() {
             request.messages.push(Message { role: Role::Tool, parts: results });
+        } else if role == Role::User {
+            self.ids.over();
         }
         if !only_results {
             request.messages.push(Message { role, parts });

@@ -39,9 +39,11 @@ fn message_of(
         "system" | "developer" => request.system.extend(content.ok_or_else(required)?),
         "user" => {
             let parts = content.filter(|parts| !parts.is_empty()).ok_or_else(required)?;
+            ids.over();
             request.messages.push(Message { role: Role::User, parts });
         }
         "assistant" => {
+            ids.over();
             let parts = assistant(&mut fields, content.unwrap_or_default(), ids, &mut said.dropped)?;
             request.messages.push(Message { role: Role::Assistant, parts });
         }

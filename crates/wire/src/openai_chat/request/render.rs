@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::capabilities::{Capabilities, ThinkingStyle};
 use crate::chat::{
     Format, Media, MediaKind, Message, Part, Reasoning, Request, Role, Source, Thinking, Tool, ToolChoice,
-    note,
+    arguments_json, note,
 };
 use crate::fields::unsupported;
 use crate::render::unless_default;
@@ -150,7 +150,7 @@ impl Writer<'_> {
                 Part::Media(media) => content.push(self.media(media)?),
                 Part::Reasoning(block) => thoughts.push(block),
                 Part::ToolCall { id, name, arguments } => calls.push(json!({
-                    "id": id, "type": "function", "function": { "name": name, "arguments": arguments },
+                    "id": id, "type": "function", "function": { "name": name, "arguments": arguments_json(arguments) },
                 })),
                 // Each result is a message of its own here, and stands before what else the message says.
                 Part::ToolResult { id, content, is_error } => self.result(id, content, *is_error)?,

@@ -39,7 +39,12 @@ fn parse_item(item: Value, path: &str, ids: &mut ToolIds, request: &mut Request)
     let mut item = Fields::of(item, path)?;
     let kind = item.string("type").map_err(|error| error.under(path))?;
     match kind.as_deref() {
-        None | Some("message") => message(&mut item, path, request)?,
+        None | Some("message") => {
+            message(&mut item, path, request)?;
+            if request.messages.last().is_some_and(|last| last.role == Role::User) {
+                ids.over();
+            }
+        }
         Some("reasoning") => say(Role::Assistant, reasoning(&mut item, path)?, request),
         Some("function_call") => {
             let part = call(&mut item, path)?;

@@ -9,6 +9,7 @@ use super::super::sealed::seal;
 use crate::capabilities::{Capabilities, ThinkingStyle};
 use crate::chat::{
     Format, Media, MediaKind, Message, Part, Request, Role, Source, Thinking, Tool, ToolChoice,
+    arguments_json,
 };
 use crate::fields::unsupported;
 use crate::openai_chat::prune;
@@ -64,7 +65,7 @@ pub fn render_request(request: &Request) -> Result<Rendered, ApiError> {
 /// Names of the fields that are left out.
 fn dropped(request: &Request, able: &Capabilities) -> Vec<String> {
     let thinking = !matches!(request.thinking, None | Some(Thinking::Off | Thinking::Adaptive));
-    let mut names: Vec<String> = request.rest.keys().cloned().collect();
+    let mut names = request.unsaid();
     for (name, is_dropped) in [
         ("temperature", request.temperature.is_some() && !able.sampling),
         ("top_p", request.top_p.is_some() && !able.sampling),
@@ -129,7 +130,7 @@ impl Items<'_> {
                     json!({ "type": "reasoning", "summary": summary, "encrypted_content": sealed })
                 }
                 Part::ToolCall { id, name, arguments } => {
-                    json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
+                    json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments_json(arguments) })
                 }
                 Part::ToolResult { id, content, is_error } => {
                     if *is_error {
