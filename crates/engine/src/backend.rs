@@ -69,17 +69,26 @@ pub trait Backend {
     /// When the kernels fail; what the sequences hold is then unknown.
     fn decode(&mut self, rows: &[Row]) -> Result<Outcome, Failed>;
 
-    /// The logits of the row at that place of the last decode, which asked for them.
+    /// The logits of the row at that place of the last decode, which asked for them and was done.
     fn logits(&mut self, row: usize) -> &[f32];
 
     /// `to` holds what `from` holds at `range`.
-    fn share(&mut self, from: SeqId, to: SeqId, range: Range<u32>);
+    ///
+    /// # Errors
+    /// When `from` does not hold it, or `to` does not end where it begins.
+    fn share(&mut self, from: SeqId, to: SeqId, range: Range<u32>) -> Result<(), Failed>;
 
     /// `seq` keeps what lies before `end`.
-    fn truncate(&mut self, seq: SeqId, end: u32);
+    ///
+    /// # Errors
+    /// When the kernels cannot cut it.
+    fn truncate(&mut self, seq: SeqId, end: u32) -> Result<(), Failed>;
 
     /// `seq` holds nothing any more.
-    fn drop_seq(&mut self, seq: SeqId);
+    ///
+    /// # Errors
+    /// When there is no such sequence.
+    fn drop_seq(&mut self, seq: SeqId) -> Result<(), Failed>;
 
     /// All that `seq` holds, as bytes that only [`Backend::load`] understands.
     ///

@@ -105,8 +105,8 @@ struct Shared {
     commands: Mutex<Vec<Command>>,
     /// Who owns the long runs of the step under way.
     owners: Mutex<Vec<Arc<AtomicBool>>>,
-    /// Stops the kernels within a few milliseconds.
-    abort: Arc<AtomicBool>,
+    /// Ends the step under way, if the kernels can.
+    abort: Box<dyn Fn() + Send + Sync>,
     thread: Mutex<Option<std::thread::Thread>>,
     next: AtomicU64,
     /// Somebody has left since the thread looked last.
@@ -148,25 +148,25 @@ struct End(Arc<Shared>);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.stop.store(true, Relaxed);
-        self.0.abort.store(true, Relaxed);
+        (self.0.abort)();
         self.0.wake();
     }
 }
 
 impl Engine {
     /// An engine and its driver; the caller gives that a thread: [`Driver::run`], or its own loop over
-    /// [`Driver::step`]. `abort` is the flag that the backend watches.
+    /// [`Driver::step`]. `abort` ends the step that the backend computes, if there is one.
     #[must_use]
     pub fn new<B: Backend, C: FnMut() -> Instant>(
         backend: B,
         scheduler: Scheduler,
-        abort: Arc<AtomicBool>,
+        abort: impl Fn() + Send + Sync + 'static,
         clock: C,
     ) -> (Self, Driver<B, C>) {
         let shared = Arc::new(Shared {
             commands: Mutex::default(),
             owners: Mutex::default(),
-            abort,
+            abort: Box::new(abort),
             thread: Mutex::default(),
             next: AtomicU64::new(0),
             left: AtomicBool::new(false),
@@ -222,7 +222,7 @@ impl Shared {
         self.left.store(true, Release);
         let owners = lock(&self.owners);
         if !owners.is_empty() && owners.iter().all(|owner| owner.load(Relaxed)) {
-            self.abort.store(true, Relaxed);
+            (self.abort)();
         }
         drop(owners);
         self.wake();
@@ -365,7 +365,6 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         let long = step.runs.iter().filter(|run| run.tokens.len() >= ABORT_ROWS_MIN);
         let owners: Vec<_> =
             long.filter_map(|run| self.open.get(&run.request)).map(|open| Arc::clone(&open.left)).collect();
-        self.shared.abort.store(self.shared.stop.load(Relaxed), Relaxed);
         *lock(&self.shared.owners) = owners;
         self.publish(Some((began, step.rows())));
     }

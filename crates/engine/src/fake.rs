@@ -193,8 +193,10 @@ impl Backend for Fake {
         &self.logits
     }
 
-    fn share(&mut self, from: SeqId, to: SeqId, range: Range<u32>) {
-        let source = &self.held[&from];
+    fn share(&mut self, from: SeqId, to: SeqId, range: Range<u32>) -> Result<(), Failed> {
+        let Some(source) = self.held.get(&from) else {
+            return Err(Failed { what: format!("{from:?} holds nothing") });
+        };
         let shared: Vec<u32> = (range.start - source.start..range.end - source.start)
             .map(|at| source.cells[at as usize].0)
             .collect();
@@ -208,21 +210,24 @@ impl Backend for Fake {
             self.cells[cell as usize].refs += 1;
             held.cells.push((cell, sum));
         }
+        Ok(())
     }
 
-    fn truncate(&mut self, seq: SeqId, end: u32) {
-        let Some(held) = self.held.get_mut(&seq) else { return };
+    fn truncate(&mut self, seq: SeqId, end: u32) -> Result<(), Failed> {
+        let Some(held) = self.held.get_mut(&seq) else { return Ok(()) };
         let keep = end.saturating_sub(held.start) as usize;
         let gone = held.cells.split_off(keep.min(held.cells.len()));
         for (cell, _) in gone {
             self.unlink(cell);
         }
+        Ok(())
     }
 
-    fn drop_seq(&mut self, seq: SeqId) {
+    fn drop_seq(&mut self, seq: SeqId) -> Result<(), Failed> {
         for (cell, _) in self.held.remove(&seq).unwrap_or_default().cells {
             self.unlink(cell);
         }
+        Ok(())
     }
 
     fn save(&mut self, seq: SeqId) -> Result<Vec<u8>, Failed> {

@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`backend`]: what the engine asks of kernels.
 //! - [`fake`]: kernels that compute nothing but tell the truth about memory, in microseconds.
+//! - `native`: the real ones, with the feature `kernels`.
 //! - [`memory`]: does what a step says, over kernels and host memory.
 //! - [`driver`]: the one thread: step after step, and each answer hears its tokens.
 //! - [`speech`]: one answer being spoken, from its logits to the pieces that its reader takes.
@@ -17,6 +18,8 @@ pub mod backend;
 pub mod driver;
 pub mod fake;
 pub mod memory;
+#[cfg(feature = "kernels")]
+pub mod native;
 pub mod sample;
 pub mod speech;
 pub mod template;

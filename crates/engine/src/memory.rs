@@ -52,18 +52,18 @@ impl<B: Backend> Memory<B> {
 
     fn operate(&mut self, operation: &Operation) -> Result<(), Failed> {
         match operation {
-            Operation::Share { from, to, range } => self.backend.share(*from, *to, range.clone()),
-            Operation::Truncate { seq, end } => self.backend.truncate(*seq, *end),
-            Operation::Drop { seq } => self.backend.drop_seq(*seq),
+            Operation::Share { from, to, range } => self.backend.share(*from, *to, range.clone())?,
+            Operation::Truncate { seq, end } => self.backend.truncate(*seq, *end)?,
+            Operation::Drop { seq } => self.backend.drop_seq(*seq)?,
             Operation::Save { seq, range, snapshot } => {
                 let whole = range.start == 0 && range.end == self.backend.held(*seq);
                 let bytes = if whole {
                     self.backend.save(*seq)?
                 } else {
                     // Only whole sequences are saved: the piece becomes one for a moment.
-                    self.backend.share(*seq, self.spare, range.clone());
+                    self.backend.share(*seq, self.spare, range.clone())?;
                     let bytes = self.backend.save(self.spare);
-                    self.backend.drop_seq(self.spare);
+                    self.backend.drop_seq(self.spare)?;
                     bytes?
                 };
                 self.snapshots.insert(*snapshot, bytes);

@@ -1,1 +1,21 @@
-//! x
+//! Models on this machine, as a server that speaks Chat Completions over any byte stream.
+//!
+//! The gateway reaches it like any upstream: over an in-memory pipe where both are one process, over
+//! a socket where the engine has one of its own. So a model here is routed, timed, translated and
+//! cancelled as every other, and its kernels cannot take more than their own process with them.
+//!
+//! # Layout
+//! - [`model`]: a model file becomes an engine with a thread.
+//! - `server`: connections and routes.
+//! - `ask`: from a request to a prompt; every refusal names the field.
+//! - `answer`: from the pieces of an answer to a stream, or to a whole body.
+//!
+//! Invariant: a request whose client has left is computed no further; a refusal costs no computation.
+
+mod answer;
+mod ask;
+pub mod model;
+mod server;
+
+pub use model::{Model, Options, StartError};
+pub use server::Local;

@@ -1,0 +1,190 @@
+//! The real kernels, and a real model's vocabulary.
+//!
+//! Invariant: whatever the boundary refuses is a failure here, for the books would be wrong from there
+//! on.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::path::Path;
+
+use firsttoken_llama::{self as llama, AbortHandle, Context, Load, Markup, Misuse, Settings, Threads};
+pub use firsttoken_llama::{Error, KvType, Model};
+use firsttoken_logic::engine::ids::{SeqId, Token};
+
+use crate::backend::{Backend, Capabilities, Failed, Outcome, Row};
+use crate::vocabulary::Vocabulary;
+
+/// How the kernels are set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Tokens that all sequences together can hold; a multiple of 256.
+    pub cells: u32,
+    /// Sequences, kept prefixes included.
+    pub ids: u16,
+    /// Most rows of a step.
+    pub rows_max: u32,
+    /// How keys and values are kept.
+    pub kv: KvType,
+    /// Threads that compute.
+    pub threads: NonZeroU32,
+}
+
+/// Opens a model file.
+///
+/// # Errors
+/// When it is missing, broken, or of a kind that cannot be computed.
+pub fn open(path: &Path) -> Result<Model, Error> {
+    Model::load(path, Load::default(), |_| true)
+}
+
+/// The kernels over one context.
+pub struct Native {
+    context: Context,
+    capabilities: Capabilities,
+    rows: Vec<llama::Row>,
+}
+
+impl Native {
+    /// An empty context over `model`.
+    ///
+    /// # Errors
+    /// When memory lacks, or the model cannot be set up so.
+    pub fn new(model: &Model, setup: Setup) -> Result<Self, Error> {
+        let ids = u32::from(setup.ids);
+        let context = Context::new(
+            model,
+            Settings {
+                cells: setup.cells,
+                rows: setup.rows_max,
+                tile: setup.rows_max.min(512),
+                ids,
+                // A row for each sequence, and guesses for some of them.
+                outputs: (ids * 2).max(64).min(setup.rows_max),
+                kv: setup.kv,
+                threads: Threads::new(setup.threads),
+            },
+        )?;
+        let can = context.capabilities();
+        let capabilities = Capabilities {
+            cells: can.cells,
+            ids: setup.ids,
+            rows_max: can.rows,
+            vocabulary: model.vocabulary(),
+            partial: can.can_share && can.can_truncate,
+            token_bytes: u32::try_from(can.bytes_per_token).unwrap_or(u32::MAX),
+        };
+        Ok(Self { context, capabilities, rows: Vec::new() })
+    }
+
+    /// Ends the step that is computed, from any thread.
+    #[must_use]
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.context.abort_handle()
+    }
+}
+
+impl Backend for Native {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn decode(&mut self, rows: &[Row]) -> Result<Outcome, Failed> {
+        self.rows.clear();
+        self.rows.extend(rows.iter().map(|row| llama::Row {
+            sequence: u32::from(row.seq.0),
+            position: row.position,
+            token: row.token,
+            want_logits: row.logits,
+        }));
+        Ok(match self.context.decode(&self.rows).map_err(failed)? {
+            llama::Outcome::Ok => Outcome::Done,
+            llama::Outcome::Full => Outcome::Full,
+            llama::Outcome::Aborted => Outcome::Aborted,
+        })
+    }
+
+    fn logits(&mut self, row: usize) -> &[f32] {
+        self.context.logits(row).unwrap_or_default()
+    }
+
+    fn share(&mut self, from: SeqId, to: SeqId, range: Range<u32>) -> Result<(), Failed> {
+        self.context.share(from.0.into(), to.0.into(), range).map_err(failed)
+    }
+
+    fn truncate(&mut self, seq: SeqId, end: u32) -> Result<(), Failed> {
+        match self.context.truncate(seq.0.into(), end).map_err(misused)? {
+            true => Ok(()),
+            false => Err(Failed { what: format!("{seq:?} cannot be cut at {end}") }),
+        }
+    }
+
+    fn drop_seq(&mut self, seq: SeqId) -> Result<(), Failed> {
+        self.context.drop_seq(seq.0.into()).map_err(misused)
+    }
+
+    fn save(&mut self, seq: SeqId) -> Result<Vec<u8>, Failed> {
+        let mut bytes = Vec::new();
+        self.context.save(seq.0.into(), &mut bytes).map_err(failed)?;
+        Ok(bytes)
+    }
+
+    fn load(&mut self, seq: SeqId, bytes: &[u8]) -> Result<(), Failed> {
+        match self.context.load(seq.0.into(), bytes).map_err(failed)? {
+            true => Ok(()),
+            false => Err(Failed { what: "there is no room for a saved sequence".to_owned() }),
+        }
+    }
+
+    fn held(&self, seq: SeqId) -> u32 {
+        self.context.held(seq.0.into()).ok().flatten().map_or(0, |(_, last)| last + 1)
+    }
+}
+
+fn failed(error: Error) -> Failed {
+    Failed { what: error.to_string() }
+}
+
+fn misused(misuse: Misuse) -> Failed {
+    Failed { what: misuse.to_string() }
+}
+
+impl Vocabulary for Model {
+    fn size(&self) -> u32 {
+        self.vocabulary()
+    }
+
+    fn push_piece(&self, token: Token, special: bool, out: &mut Vec<u8>) {
+        let markup = if special { Markup::Control } else { Markup::Text };
+        // A token that does not exist has no bytes.
+        let _ = self.piece(token, markup, out);
+    }
+
+    fn tokenize(&self, text: &str, parse_special: bool) -> Vec<Token> {
+        let markup = if parse_special { Markup::Control } else { Markup::Text };
+        Self::tokenize(self, text, markup).unwrap_or_default()
+    }
+
+    fn is_special(&self, token: Token) -> bool {
+        // What has bytes only when markup is asked for is not text.
+        let (mut plain, mut marked) = (Vec::new(), Vec::new());
+        self.push_piece(token, false, &mut plain);
+        self.push_piece(token, true, &mut marked);
+        plain.is_empty() && !marked.is_empty()
+    }
+
+    fn is_end(&self, token: Token) -> bool {
+        self.ends(token).unwrap_or(true)
+    }
+
+    fn bos(&self) -> Option<Token> {
+        self.specials().bos
+    }
+
+    fn eos(&self) -> Option<Token> {
+        self.specials().eos
+    }
+
+    fn adds_bos(&self) -> bool {
+        self.specials().adds_bos
+    }
+}

@@ -1,0 +1,163 @@
+//! A model file becomes an engine with a thread of its own.
+//!
+//! Invariant: what is wrong with the file, the options or the memory is said before anything is
+//! computed.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use firsttoken_engine::driver::Engine;
+use firsttoken_engine::native::{self, Native};
+use firsttoken_engine::template::{Template, TemplateError};
+use firsttoken_engine::vocabulary::Vocabulary;
+use firsttoken_logic::engine::cost::StepCost;
+use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
+use firsttoken_logic::time::Instant;
+
+/// Tokens of all sequences together, unless said otherwise: the context of the model, twice, …
+const CONTEXTS: u32 = 2;
+/// … at most these, …
+const CELLS_MAX: u32 = 32_768;
+/// … and at least these.
+const CELLS_MIN: u32 = 1_024;
+/// Sequences, kept prefixes included.
+const IDS: u16 = 64;
+/// Host memory for prefixes that are not at work.
+const HOST_BYTES: u64 = 1 << 30;
+/// What a model without a template is talked to with.
+const PLAIN_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
+    {{ message.content }}<|im_end|>\n{% endfor %}\
+    {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// How a model is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The GGUF file.
+    pub file: PathBuf,
+    /// What callers call it.
+    pub name: String,
+    /// Tokens that all requests together can hold; by the model and its bounds if not said.
+    pub cells: Option<u32>,
+    /// Threads that compute; one for each core if not said.
+    pub threads: Option<NonZeroU32>,
+    /// Most guesses at once by prompt lookup; zero for none.
+    pub guesses_max: u32,
+}
+
+/// A model that answers.
+pub struct Model {
+    pub(crate) name: String,
+    pub(crate) vocabulary: Arc<dyn Vocabulary>,
+    pub(crate) template: Template,
+    pub(crate) engine: Engine,
+    pub(crate) guesses_max: u32,
+    /// Tokens of prompt and answer together, at most.
+    pub(crate) context: u32,
+}
+
+/// Why a model cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The file, or what it holds.
+    #[error("{file}: {error}")]
+    Model {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        error: native::Error,
+    },
+    /// Its chat template.
+    #[error("{file}: {error}")]
+    Template {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        error: TemplateError,
+    },
+    /// No thread to be had.
+    #[error("no thread for the engine: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+impl Model {
+    /// Opens the file and starts the engine. It ends when the last handle is dropped.
+    ///
+    /// # Errors
+    /// What is wrong with the file or the options.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let Options { file, name, cells, threads, guesses_max } = options;
+        let shown = || file.display().to_string();
+        let wrong = |error| StartError::Model { file: shown(), error };
+        let model = native::open(&file).map_err(wrong)?;
+        let context = model.context_length();
+        let wanted = cells.unwrap_or(context.saturating_mul(CONTEXTS).clamp(CELLS_MIN, CELLS_MAX));
+        let setup = native::Setup {
+            cells: wanted.next_multiple_of(256),
+            ids: IDS,
+            rows_max: 512,
+            kv: native::KvType::F16,
+            threads: threads.unwrap_or_else(cores),
+        };
+        let template = template(&model).map_err(|error| StartError::Template { file: shown(), error })?;
+        let native = Native::new(&model, setup).map_err(wrong)?;
+        let engine = drive(native)?;
+        let context = context.min(setup.cells);
+        Ok(Self { name, vocabulary: Arc::new(model), template, engine, guesses_max, context })
+    }
+
+    /// What callers call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The engine that computes it.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+/// Gives the kernels a scheduler, and both a thread.
+fn drive(native: Native) -> Result<Engine, StartError> {
+    use firsttoken_engine::backend::Backend as _;
+    let can = native.capabilities();
+    let limits = Limits {
+        cells: can.cells,
+        ids: can.ids,
+        rows_max: can.rows_max,
+        running_max: u32::from(can.ids) - 1,
+        host_tokens_max: HOST_BYTES / u64::from(can.token_bytes.max(1)),
+        whole_only: !can.partial,
+        ..Limits::default()
+    };
+    let abort = native.abort_handle();
+    let began = tokio::time::Instant::now();
+    let clock = move || Instant::default() + began.elapsed();
+    let scheduler = Scheduler::new(limits, StepCost::default());
+    let (engine, driver) = Engine::new(native, scheduler, move || _ = abort.abort(), clock);
+    std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
+        if let Err(failed) = driver.run() {
+            tracing::error!(%failed, "the engine has ended");
+        }
+    })?;
+    Ok(engine)
+}
+
+fn template(model: &native::Model) -> Result<Template, TemplateError> {
+    let source = model.template().unwrap_or(PLAIN_TEMPLATE).to_owned();
+    let text = |token| model.special_text(token);
+    Template::new(source, &text(model.bos()), &text(model.eos()))
+}
+
+fn cores() -> NonZeroU32 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(cores).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
+}
+
+/// What a file is called where nobody has said: its name without the ending.
+#[must_use]
+pub fn name_of(file: &Path) -> String {
+    file.file_stem().map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
