@@ -2,16 +2,21 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use firsttoken_gateway::Network;
 use firsttoken_gateway::config::{Auth, Config};
 use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
+use firsttoken_local::{Local, Model, model};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
 use crate::process::{Asked, Signals};
 use crate::{log, process};
+
+/// Most bytes on their way between the gateway and the engine, in each direction.
+const PIPE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, clap::Args)]
 pub(crate) struct Arguments {
@@ -24,6 +29,9 @@ pub(crate) struct Arguments {
     /// Answer by a simulated provider in this process, instead of a real one.
     #[arg(long, conflicts_with = "config")]
     sim: bool,
+    /// Answer by a model on this machine too: a GGUF file. Its name is that of the file, without ending.
+    #[arg(long, conflicts_with = "sim")]
+    model: Vec<PathBuf>,
     /// How to log: text or json. FIRSTTOKEN_LOG filters, `warn` or `request=info`.
     #[arg(long, default_value = "text", value_parser = ["text", "json"])]
     log: String,
@@ -44,11 +52,29 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
     let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim);
     let (stop, stopping) = server::stop();
-    let gateway = Gateway::new(config, Network::Sockets);
+    let gateway = Gateway::new(config, network(&arguments.model)?);
     on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines())?;
     crate::say(&greeting);
     gateway.serve(listener, &stopping)?;
     Ok(())
+}
+
+/// The network, and a pipe to the models of this machine, where there are some.
+fn network(files: &[PathBuf]) -> anyhow::Result<Network> {
+    if files.is_empty() {
+        return Ok(Network::Sockets);
+    }
+    let start = |file: &PathBuf| {
+        let name = model::name_of(file);
+        Model::start(model::Options { file: file.clone(), name, cells: None, threads: None, guesses_max: 8 })
+    };
+    let models = files.iter().map(start).collect::<Result<_, _>>()?;
+    let local = Local::new(models);
+    Ok(Network::Engine(Arc::new(move |_| {
+        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+        tokio::spawn(Arc::clone(&local).serve_connection(theirs));
+        Ok(ours)
+    })))
 }
 
 /// `firsttoken check-config`.
@@ -69,7 +95,12 @@ pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
 /// What is configured, and where that was found. What the command line says holds against it, now and
 /// when it is read again.
 fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
-    let (config, source) = configured(arguments.config.as_deref())?;
+    let names: Vec<String> = arguments.model.iter().map(|file| model::name_of(file)).collect();
+    let (config, source) = match configured(arguments.config.as_deref()) {
+        Err(_) if !names.is_empty() && arguments.config.is_none() => (Config::bare(), "--model".to_owned()),
+        configured => configured?,
+    };
+    let config = if names.is_empty() { config } else { config.with_engine(&names) };
     Ok((listen_instead(config, arguments.listen)?, source))
 }
 

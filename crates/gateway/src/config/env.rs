@@ -114,6 +114,7 @@ pub(super) fn config(env: &Lookup<'_>) -> Result<Option<Config>, Problems> {
             auth: Auth::Key(api_key.unwrap_or_default()),
             h2c: false,
             responses: true,
+            local: false,
         });
     }
     if config.upstreams.is_empty() {

@@ -36,6 +36,9 @@ use http::Uri;
 pub use self::problems::Problems;
 pub use self::resolve::{DEFAULT_ROUTE, Target};
 
+/// What the engine of this process is called among upstreams.
+pub const LOCAL: &str = "local";
+
 /// Longest name of a key, tenant, upstream or route, in characters.
 pub const NAME_CHARS_MAX: usize = 64;
 
@@ -98,12 +101,33 @@ impl Config {
             proxy: None,
             h2c: false,
             responses: true,
+            local: false,
         };
         let rule = |upstream| ModelRule { pattern: "*".to_owned(), upstream, rename: None };
         let mut config = Self::bare();
         config.models = (0..providers.len()).map(rule).collect();
         config.upstreams = providers.map(upstream).into();
         config
+    }
+
+    /// Answers by the engine of this process what asks for one of `models`, before any other rule. A
+    /// configuration that has nobody else lets it answer whatever is asked without a model.
+    #[must_use]
+    pub fn with_engine(mut self, models: &[String]) -> Self {
+        let upstream = self.upstreams.len();
+        self.upstreams.push(UpstreamConfig {
+            name: LOCAL.to_owned(),
+            provider: Provider::OpenAi,
+            base_url: Uri::from_static("http://engine"),
+            auth: Auth::None,
+            proxy: None,
+            h2c: false,
+            responses: false,
+            local: true,
+        });
+        let rule = |name: &String| ModelRule { pattern: name.clone(), upstream, rename: None };
+        self.models.splice(0..0, models.iter().map(rule));
+        self
     }
 
     /// Listens elsewhere than the file says, as a flag may ask.
@@ -116,7 +140,8 @@ impl Config {
     }
 
     /// The defaults, with nobody to answer yet.
-    fn bare() -> Self {
+    #[must_use]
+    pub fn bare() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 8080).into(),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -179,6 +204,8 @@ pub struct UpstreamConfig {
     pub h2c: bool,
     /// Whether it serves OpenAI's `/v1/responses` itself; where not, that is translated.
     pub responses: bool,
+    /// Whether it is the engine of this process, and no network lies between.
+    pub local: bool,
 }
 
 impl UpstreamConfig {
@@ -202,7 +229,7 @@ impl UpstreamConfig {
 
 impl std::fmt::Debug for UpstreamConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, provider, base_url, auth, proxy, h2c, responses } = self;
+        let Self { name, provider, base_url, auth, proxy, h2c, responses, local } = self;
         // A proxy's URL may have a password in it.
         let proxy = proxy.as_ref().map(|proxy| url::redact(&proxy.to_string()));
         f.debug_struct("UpstreamConfig")
@@ -213,6 +240,7 @@ impl std::fmt::Debug for UpstreamConfig {
             .field("proxy", &proxy)
             .field("h2c", h2c)
             .field("responses", responses)
+            .field("local", local)
             .finish()
     }
 }

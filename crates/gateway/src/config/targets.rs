@@ -70,7 +70,16 @@ pub(super) fn upstream(section: &mut Section<'_>, env_proxy: &EnvProxy) -> (Spot
     }
     let h2c = h2c.is_some_and(|spot| spot.value);
     let responses = section.flag("responses").is_none_or(|spot| spot.value);
-    let config = UpstreamConfig { name: name.value.clone(), provider, base_url, auth, proxy, h2c, responses };
+    let config = UpstreamConfig {
+        name: name.value.clone(),
+        provider,
+        base_url,
+        auth,
+        proxy,
+        h2c,
+        responses,
+        local: false,
+    };
     (name, config)
 }
 

@@ -275,6 +275,7 @@ mod tests {
             proxy: None,
             h2c: false,
             responses: true,
+            local: false,
         }
     }
 

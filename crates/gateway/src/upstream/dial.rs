@@ -22,7 +22,7 @@ use tower_service::Service;
 use super::io::Io;
 use crate::config::UpstreamConfig;
 
-/// Opens in-memory pipes in place of sockets: tests run the whole gateway on a paused clock.
+/// Opens in-memory pipes in place of sockets.
 pub type Pipes = Arc<dyn Fn(&UpstreamConfig) -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
 
 /// What upstreams are reached over.
@@ -30,8 +30,21 @@ pub type Pipes = Arc<dyn Fn(&UpstreamConfig) -> io::Result<tokio::io::DuplexStre
 pub enum Network {
     /// The real one.
     Sockets,
-    /// In-memory pipes.
+    /// In-memory pipes for all: tests run the whole gateway on a paused clock.
     Pipes(Pipes),
+    /// The real one, and a pipe to the engine of this process.
+    Engine(Pipes),
+}
+
+impl Network {
+    /// How `upstream` is reached, if by a pipe.
+    const fn pipe(&self, upstream: &UpstreamConfig) -> Option<&Pipes> {
+        match self {
+            Self::Pipes(open) => Some(open),
+            Self::Engine(open) if upstream.local => Some(open),
+            Self::Engine(_) | Self::Sockets => None,
+        }
+    }
 }
 
 /// Opens connections to one upstream.
@@ -59,7 +72,7 @@ impl Dialer {
 
     /// Connects. The caller keeps the connect clock.
     pub(crate) async fn dial(&self) -> Result<Dialed, Failure> {
-        if let Network::Pipes(open) = &self.network {
+        if let Some(open) = self.network.pipe(&self.config) {
             let io = Io::Pipe(open(&self.config).map_err(|e| failure(Kind::Connect, &self.config, &e))?);
             return Ok(Dialed { io, is_h2: self.config.h2c });
         }
