@@ -15,7 +15,9 @@
 pub mod backend;
 pub mod driver;
 pub mod fake;
+pub mod grammar;
 pub mod sample;
 pub mod template;
 pub mod text;
+pub mod tools;
 pub mod vocabulary;
