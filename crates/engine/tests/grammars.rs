@@ -11,14 +11,14 @@ fn vocabulary() -> Bytes {
 }
 
 fn grammars() -> Grammars {
-    Grammars::new(&vocabulary()).unwrap()
+    Grammars::new(&vocabulary()).expect("a vocabulary of bytes")
 }
 
 /// What a model says that knows nothing but the mask; it closes what it opened a little rather than
 /// not, or it would go on for ever. None where it had not finished after so many tokens.
 fn babble(grammars: &Grammars, form: &Form, seed: u64) -> Option<String> {
     let vocabulary = vocabulary();
-    let mut grammar = grammars.compile(form).unwrap();
+    let mut grammar = grammars.compile(form).expect("a form");
     let bias =
         b"\"}],".iter().map(|byte| (u32::from(*byte), 3.0)).chain(vocabulary.eos().map(|end| (end, 6.0)));
     let sampling = Sampling { seed, bias: bias.collect(), ..Sampling::default() };
@@ -27,9 +27,9 @@ fn babble(grammars: &Grammars, form: &Form, seed: u64) -> Option<String> {
     let mut bytes = Vec::new();
     for _ in 0..4000 {
         let logits: Vec<f32> = (0..vocabulary.size()).map(|_| noise.uniform() * 2.0).collect();
-        let token =
-            sampler.sample(&mut scratch, &logits, Some(grammar.mask().unwrap())).expect("no dead end");
-        grammar.advance(token).unwrap();
+        let mask = grammar.mask().expect("a mask");
+        let token = sampler.sample(&mut scratch, &logits, Some(mask)).expect("no dead end");
+        grammar.advance(token).expect("what the mask allows");
         if vocabulary.is_end(token) {
             return Some(String::from_utf8(bytes).expect("text"));
         }
