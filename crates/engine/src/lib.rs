@@ -9,14 +9,16 @@
 //! - [`speech`]: one answer being spoken, from its logits to the pieces that its reader takes.
 //! - [`vocabulary`]: what tokens mean.
 //! - [`template`]: from a conversation to a prompt, as the model's author wrote it down.
-//! - [`sample`]: which token is next.
+//! - [`sample`], [`grammar`]: which token is next, and which may be.
 //! - [`text`]: from tokens to text that may be sent.
+//! - [`tools`]: what that text says: an answer, thinking, a call.
 //!
 //! Invariant: no HTTP, and no decision about whose turn it is.
 
 pub mod backend;
 pub mod driver;
 pub mod fake;
+pub mod grammar;
 pub mod memory;
 #[cfg(feature = "kernels")]
 pub mod native;
@@ -24,4 +26,5 @@ pub mod sample;
 pub mod speech;
 pub mod template;
 pub mod text;
+pub mod tools;
 pub mod vocabulary;

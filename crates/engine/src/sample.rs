@@ -14,7 +14,6 @@ mod random;
 
 use firsttoken_logic::engine::ids::Token;
 
-use filter::Candidate;
 use penalty::History;
 pub use random::Random;
 
@@ -135,8 +134,8 @@ impl Mask<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     scores: Vec<f32>,
-    candidates: Vec<Candidate>,
-    target: Vec<f32>,
+    weights: Vec<f32>,
+    border: Vec<Token>,
 }
 
 /// One request's way to choose.
@@ -162,36 +161,36 @@ impl Sampler {
         if self.sampling.temperature == 0.0 {
             return best(&scratch.scores);
         }
-        let total = self.weigh(scratch);
-        let mut left = self.random.uniform_f64() * total;
-        for candidate in &scratch.candidates {
-            left -= f64::from(candidate.weight);
+        let mut left = self.random.uniform_f64() * self.weigh(scratch);
+        for (token, &weight) in (0..).zip(&scratch.weights) {
+            left -= f64::from(weight);
             if left < 0.0 {
-                return Some(candidate.token);
+                return Some(token);
             }
         }
-        scratch.candidates.iter().rfind(|candidate| candidate.weight > 0.0).map(|candidate| candidate.token)
+        // The sum was rounded.
+        let last = scratch.weights.iter().rposition(|weight| *weight > 0.0);
+        last.and_then(|token| Token::try_from(token).ok())
     }
 
     /// The probability of each token to be the next, for the verification of guesses: it adds up to
     /// one, or is zero everywhere where no token is left to choose.
     pub fn target<'a>(&self, scratch: &'a mut Scratch, logits: &[f32], mask: Option<Mask<'_>>) -> &'a [f32] {
         self.score(scratch, logits, mask);
-        scratch.target.clear();
-        scratch.target.resize(logits.len(), 0.0);
         if self.sampling.temperature == 0.0 {
+            scratch.weights.clear();
+            scratch.weights.resize(logits.len(), 0.0);
             if let Some(token) = best(&scratch.scores) {
-                scratch.target[token as usize] = 1.0;
+                scratch.weights[token as usize] = 1.0;
             }
-            return &scratch.target;
+            return &scratch.weights;
         }
-        let total = self.weigh(scratch);
-        for candidate in &scratch.candidates {
-            #[expect(clippy::cast_possible_truncation, reason = "a probability is as exact as its weight")]
-            let probability = (f64::from(candidate.weight) / total) as f32;
-            scratch.target[candidate.token as usize] = probability;
+        #[expect(clippy::cast_possible_truncation, reason = "a probability is as exact as its weight")]
+        let total = self.weigh(scratch) as f32;
+        if total > 0.0 {
+            scratch.weights.iter_mut().for_each(|weight| *weight /= total);
         }
-        &scratch.target
+        &scratch.weights
     }
 
     /// A number in `[0, 1)` from this request's own row of draws.
@@ -224,14 +223,19 @@ impl Sampler {
         }
     }
 
-    /// Leaves the candidates that the filters leave, with their weights. Returns the sum of these.
+    /// The weights of the tokens that the filters leave, and their sum.
     fn weigh(&self, scratch: &mut Scratch) -> f64 {
-        let candidates = &mut scratch.candidates;
-        filter::fill(candidates, &scratch.scores);
-        filter::top_k(candidates, self.sampling.top_k);
-        filter::top_p(candidates, self.sampling.top_p);
-        filter::min_p(candidates, self.sampling.min_p);
-        filter::weigh(candidates, self.sampling.temperature)
+        let Scratch { scores, weights, border } = scratch;
+        let max = filter::max(scores);
+        if max == f32::NEG_INFINITY {
+            weights.clear();
+            weights.resize(scores.len(), 0.0);
+            return 0.0;
+        }
+        filter::top_k(scores, self.sampling.top_k, max, border);
+        filter::top_p(scores, self.sampling.top_p, max, weights, border);
+        filter::min_p(scores, self.sampling.min_p, max);
+        filter::weigh(scores, self.sampling.temperature, max, weights)
     }
 }
 
@@ -260,20 +264,20 @@ fn best(scores: &[f32]) -> Option<Token> {
 /// and in `top` the same of the `count` likeliest, best first.
 pub fn logprobs(logits: &[f32], token: Token, count: usize, top: &mut Vec<(Token, f32)>) -> f32 {
     top.clear();
-    let max = logits.iter().map(|logit| usable(*logit)).fold(f32::NEG_INFINITY, f32::max);
+    let max = logits.iter().fold(f32::NEG_INFINITY, |max, logit| max.max(usable(*logit)));
     if max == f32::NEG_INFINITY {
         return max;
     }
-    let sum: f64 = logits.iter().map(|logit| f64::from((usable(*logit) - max).exp())).sum();
+    let sum: f64 = logits.iter().map(|logit| f64::from(filter::exp(usable(*logit) - max))).sum();
     #[expect(clippy::cast_possible_truncation, reason = "as exact as the logits")]
     let log = |logit: f32| (f64::from(usable(logit) - max) - sum.ln()) as f32;
+    let mut least = if count > 0 { f32::NEG_INFINITY } else { f32::INFINITY };
     for (other, &logit) in (0..).zip(logits) {
-        let (logit, is_full) = (usable(logit), top.len() == count);
-        let is_above = top.last().is_none_or(|(_, least)| logit > *least);
-        if logit > f32::NEG_INFINITY && count > 0 && (!is_full || is_above) {
+        if logit > least {
             let at = top.partition_point(|(_, score)| *score >= logit);
             top.truncate(count - 1);
             top.insert(at, (other, logit));
+            least = if top.len() == count { top[count - 1].1 } else { least };
         }
     }
     top.iter_mut().for_each(|(_, score)| *score = log(*score));

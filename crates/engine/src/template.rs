@@ -84,7 +84,7 @@ impl Template {
     ///
     /// # Errors
     /// When it is no template.
-    pub fn new(source: String, bos: &str, eos: &str) -> Result<Self, TemplateError> {
+    pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
         let mut environment = Environment::new();
         let mut syntax = minijinja::syntax::SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -97,7 +97,7 @@ impl Template {
         environment.add_filter("tojson", to_json);
         environment.add_global("bos_token", bos);
         environment.add_global("eos_token", eos);
-        environment.add_template_owned(NAME, source).map_err(|error| invalid(&error))?;
+        environment.add_template_owned(NAME, without_generation(source)).map_err(|error| invalid(&error))?;
         Ok(Self { environment })
     }
 
@@ -122,6 +122,24 @@ impl Template {
         let template = self.environment.get_template(NAME);
         template.and_then(|template| template.render(variables)).map_err(|error| failed(&error))
     }
+}
+
+/// Training marks the model's own words by `{% generation %}`; to us it is a block as any other.
+fn without_generation(source: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(source.len()), source);
+    while let Some(begin) = rest.find("{%")
+        && let Some(len) = rest[begin..].find("%}")
+    {
+        let (tag, after) = rest[begin..].split_at(len);
+        out.push_str(&rest[..begin]);
+        match tag.trim_matches(|c: char| !c.is_alphabetic()) {
+            "generation" => out.push_str(&tag.replace("generation", "if true")),
+            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
+            _ => out.push_str(tag),
+        }
+        rest = after;
+    }
+    out + rest
 }
 
 fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {

@@ -24,7 +24,7 @@ fn rendered(
     variables: &Map<String, Value>,
 ) -> Result<String, TemplateError> {
     let now = UnixSeconds(1_753_488_000);
-    let template = Template::new(source.to_owned(), "<s>", "</s>")?;
+    let template = Template::new(source, "<s>", "</s>")?;
     template.render(&Conversation { messages, tools, add_generation_prompt: true, variables, now })
 }
 
@@ -154,4 +154,10 @@ fn an_option_of_tojson_that_changes_nothing_is_taken() {
     let said = |source: &str| render(source, &json!(["é<"]), None).unwrap();
     assert_eq!(said("{{ messages | tojson(ensure_ascii=False) }}"), "[\"é<\"]");
     assert_eq!(said("{{ messages | tojson(indent=2) }}"), "[\n  \"é<\"\n]");
+}
+
+#[test]
+fn blocks_for_training_are_blocks() {
+    let source = "{% for m in messages %}{%- generation -%} {{ m }} {%endgeneration%}{% endfor %}";
+    assert_eq!(render(source, &json!(["a", "b"]), None).unwrap(), "a b ");
 }
