@@ -91,7 +91,7 @@ impl Model {
         let wrong = |error| StartError::Model { file: shown(), error };
         let model = native::open(&file).map_err(wrong)?;
         let context = model.context_length();
-        let wanted = cells.unwrap_or(context.saturating_mul(CONTEXTS).clamp(CELLS_MIN, CELLS_MAX));
+        let wanted = cells.unwrap_or_else(|| context.saturating_mul(CONTEXTS).clamp(CELLS_MIN, CELLS_MAX));
         let setup = native::Setup {
             cells: wanted.next_multiple_of(256),
             ids: IDS,
@@ -146,7 +146,7 @@ fn drive(native: Native) -> Result<Engine, StartError> {
 }
 
 fn template(model: &native::Model) -> Result<Template, TemplateError> {
-    let source = model.template().unwrap_or(PLAIN_TEMPLATE).to_owned();
+    let source = model.template().unwrap_or(PLAIN_TEMPLATE);
     let text = |token| model.special_text(token);
     Template::new(source, &text(model.bos()), &text(model.eos()))
 }
