@@ -257,6 +257,7 @@ mod tests {
                     base_url = \"http://127.0.0.1:9\"\nauth = \"none\"\n";
         std::fs::write(&file, toml).unwrap();
         let arguments = Arguments {
+            model: Vec::new(),
             config: Some(file.clone()),
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 8))),
             sim: false,
