@@ -1,144 +1,12 @@
-//! The shapes of load that a scheduler is judged by, on modelled kernels: exact, and in microseconds.
-//!
-//! Times are the model's (two cores, a model of 100 million parameters, as measured); what is held
-//! here is counted in steps, rows and modelled time, so nothing depends on the machine that runs it.
+//! Who goes when, and what is computed only once.
 
-#![cfg(test)]
-
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use firsttoken_engine::backend::Outcome;
-use firsttoken_engine::fake::{Fake, Language, Machine, text};
-use firsttoken_engine::memory::Memory;
-use firsttoken_logic::engine::cost::StepCost;
-use firsttoken_logic::engine::ids::{RequestId, Tenant, Token};
-use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
-use firsttoken_logic::engine::sequence::{Priority, Request};
+use firsttoken_logic::engine::ids::{RequestId, Tenant};
+use firsttoken_logic::engine::scheduler::Limits;
 use firsttoken_logic::time::Instant;
 
-/// When each token of a request came.
-#[derive(Debug)]
-struct Answer {
-    asked: Duration,
-    prompt: Vec<Token>,
-    tokens: Vec<Token>,
-    at: Vec<Duration>,
-}
-
-impl Answer {
-    fn ttft(&self) -> Duration {
-        self.at[0] - self.asked
-    }
-
-    fn gaps(&self) -> impl Iterator<Item = Duration> {
-        self.at.windows(2).map(|pair| pair[1] - pair[0])
-    }
-}
-
-/// An engine on the modelled machine, and a script of who asks when.
-struct Engine {
-    scheduler: Scheduler,
-    memory: Memory<Fake>,
-    script: Vec<(Duration, Request)>,
-    answers: BTreeMap<u64, Answer>,
-    idle: Duration,
-}
-
-impl Engine {
-    fn new(limits: Limits) -> Self {
-        let limits = Limits { wait_max: Duration::from_secs(3600), ..limits };
-        let fake = Fake::new(limits.cells, limits.ids, Language::Hashed, Machine::default());
-        Self {
-            scheduler: Scheduler::new(limits, StepCost::default()),
-            memory: Memory::new(fake),
-            script: Vec::new(),
-            answers: BTreeMap::new(),
-            idle: Duration::ZERO,
-        }
-    }
-
-    fn now(&mut self) -> Duration {
-        self.memory.backend().spent() + self.idle
-    }
-
-    fn ask(&mut self, at: Duration, prompt: Vec<Token>, output_max: u32) -> u64 {
-        let id = (self.answers.len() + self.script.len()) as u64;
-        let request = Request {
-            id: RequestId(id),
-            tenant: Tenant(0),
-            prompt,
-            output_max,
-            priority: Priority::Interactive,
-            itl_target: Some(Duration::from_millis(100)),
-            deadline: None,
-        };
-        self.script.push((at, request));
-        id
-    }
-
-    fn arrive(&mut self) {
-        let now = self.now();
-        let (due, later) = std::mem::take(&mut self.script).into_iter().partition(|(at, _)| *at <= now);
-        self.script = later;
-        let due: Vec<(Duration, Request)> = due;
-        for (asked, request) in due {
-            let answer = Answer { asked, prompt: request.prompt.clone(), tokens: Vec::new(), at: Vec::new() };
-            self.answers.insert(request.id.0, answer);
-            self.scheduler.on_submit(request, Instant::default() + asked).expect("there is room");
-        }
-    }
-
-    /// Runs until everybody has an answer.
-    fn run(&mut self) {
-        while !self.script.is_empty() || !self.scheduler.is_idle() {
-            self.arrive();
-            if self.scheduler.is_idle() {
-                // What can be done ahead is done in the pause.
-                for _ in 0..100 {
-                    self.step();
-                }
-                let next = self.script.iter().map(|(at, _)| *at).min().expect("somebody will ask");
-                let now = self.now();
-                self.idle += next.saturating_sub(now);
-                continue;
-            }
-            self.step();
-        }
-        for answer in self.answers.values() {
-            assert_eq!(answer.tokens, text(Language::Hashed, &answer.prompt, answer.tokens.len()));
-        }
-    }
-
-    fn step(&mut self) {
-        let before = self.now();
-        let step = self.scheduler.next_step(Instant::default() + before);
-        assert_eq!(self.memory.step(&step).expect("the kernels do not fail"), Outcome::Done);
-        let now = self.now();
-        self.scheduler.on_computed(&step, now - before);
-        let mut row = 0;
-        for run in &step.runs {
-            row += run.tokens.len();
-            if run.logits > 0 {
-                let logits = firsttoken_engine::backend::Backend::logits(self.memory.backend(), row - 1);
-                let token = logits.iter().position(|logit| *logit > 0.0).expect("one is likely");
-                let token = Token::try_from(token).expect("a token");
-                let answer = self.answers.get_mut(&run.request.0).expect("it was asked");
-                answer.tokens.push(token);
-                answer.at.push(now);
-                self.scheduler.on_sampled(run.request, &[token], false, Instant::default() + now);
-            }
-        }
-    }
-}
-
-fn prompt(seed: u32, len: u32) -> Vec<Token> {
-    (0..len).map(|at| (seed.wrapping_mul(2_654_435_761) ^ at.wrapping_mul(40_503)) % 256).collect()
-}
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+use crate::rig::{Answer, Engine, ms, prompt};
 
 #[test]
 fn eight_who_come_together_compute_their_common_beginning_once() {
@@ -279,7 +147,7 @@ fn who_leaves_is_gone_with_the_next_step() {
     }
     for _ in 0..3 {
         engine.arrive();
-        engine.step();
+        let _ = engine.step();
     }
     for id in 0..4 {
         engine.scheduler.on_cancel(RequestId(id));
