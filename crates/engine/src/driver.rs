@@ -64,6 +64,17 @@ pub enum Refused {
     Failed(String),
 }
 
+/// Why a job was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// More ask at once than can be taken up.
+    #[error("more requests came at once than can be taken up")]
+    Crowded,
+    /// The kernels have failed, and are being set up again.
+    #[error("the kernels have failed, and are being set up again")]
+    Failed,
+}
+
 /// Something to be answered.
 pub struct Job {
     /// What the scheduler is told. Its `id` is set by the engine.
@@ -95,6 +106,8 @@ impl Drop for Ticket {
     }
 }
 
+type Abort = Box<dyn Fn() + Send + Sync>;
+
 enum Command {
     Submit(RequestId, Box<Job>, Arc<AtomicBool>),
     Resume(RequestId),
@@ -105,13 +118,15 @@ struct Shared {
     commands: Mutex<Vec<Command>>,
     /// Who owns the long runs of the step under way.
     owners: Mutex<Vec<Arc<AtomicBool>>>,
-    /// Ends the step under way, if the kernels can.
-    abort: Box<dyn Fn() + Send + Sync>,
+    /// Ends the step under way, if the kernels can; none while nobody drives.
+    abort: Mutex<Option<Abort>>,
     thread: Mutex<Option<std::thread::Thread>>,
     next: AtomicU64,
     /// Somebody has left since the thread looked last.
     left: AtomicBool,
     stop: AtomicBool,
+    /// Nobody drives any more.
+    vacant: AtomicBool,
     status: Mutex<Status>,
 }
 
@@ -148,49 +163,74 @@ struct End(Arc<Shared>);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.stop.store(true, Relaxed);
-        (self.0.abort)();
+        self.0.abort();
         self.0.wake();
     }
 }
 
-impl Engine {
-    /// An engine and its driver; the caller gives that a thread: [`Driver::run`], or its own loop over
-    /// [`Driver::step`]. `abort` ends the step that the backend computes, if there is one.
-    #[must_use]
-    pub fn new<B: Backend, C: FnMut() -> Instant>(
+/// The place of an engine's driver. Whoever holds it may put one driver there after another: where the
+/// kernels have failed the next one begins with empty kernels, and callers keep their engine.
+pub struct Seat {
+    shared: Arc<Shared>,
+}
+
+impl Seat {
+    /// A driver over `backend`; give it a thread ([`Driver::run`]), or a loop over [`Driver::step`].
+    /// `abort` ends the step that the backend computes, if there is one.
+    pub fn driver<B: Backend, C: FnMut() -> Instant>(
+        &self,
         backend: B,
         scheduler: Scheduler,
         abort: impl Fn() + Send + Sync + 'static,
         clock: C,
-    ) -> (Self, Driver<B, C>) {
+    ) -> Driver<B, C> {
+        *lock(&self.shared.abort) = Some(Box::new(abort));
+        self.shared.vacant.store(false, Relaxed);
+        let (shared, memory) = (Arc::clone(&self.shared), Memory::new(backend));
+        Driver { shared, scheduler, memory, clock, open: BTreeMap::new() }
+    }
+
+    /// Whether anybody can still ask.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        !self.shared.stop.load(Relaxed)
+    }
+}
+
+impl Engine {
+    /// An engine, and the place of its driver.
+    #[must_use]
+    pub fn new() -> (Self, Seat) {
         let shared = Arc::new(Shared {
             commands: Mutex::default(),
             owners: Mutex::default(),
-            abort: Box::new(abort),
+            abort: Mutex::default(),
             thread: Mutex::default(),
             next: AtomicU64::new(0),
             left: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            vacant: AtomicBool::new(false),
             status: Mutex::default(),
         });
         let end = Arc::new(End(Arc::clone(&shared)));
-        let memory = Memory::new(backend);
-        let driver = Driver { shared: Arc::clone(&shared), scheduler, memory, clock, open: BTreeMap::new() };
-        (Self { shared, _end: end }, driver)
+        (Self { shared: Arc::clone(&shared), _end: end }, Seat { shared })
     }
 
     /// Hands in a job. It is cancelled when the ticket is dropped.
     ///
     /// # Errors
-    /// When too many jobs have come since the last step; the job is given back.
-    pub fn generate(&self, mut job: Job) -> Result<Ticket, Job> {
+    /// When too many jobs have come since the last step, or the kernels have failed.
+    pub fn generate(&self, mut job: Job) -> Result<Ticket, NotTaken> {
         let id = RequestId(self.shared.next.fetch_add(1, Relaxed));
         job.request.id = id;
         let left = Arc::new(AtomicBool::new(false));
         {
             let mut commands = lock(&self.shared.commands);
+            if self.shared.vacant.load(Relaxed) {
+                return Err(NotTaken::Failed);
+            }
             if commands.len() >= JOBS_MAX {
-                return Err(job);
+                return Err(NotTaken::Crowded);
             }
             commands.push(Command::Submit(id, Box::new(job), Arc::clone(&left)));
         }
@@ -211,6 +251,12 @@ impl Shared {
         self.wake();
     }
 
+    fn abort(&self) {
+        if let Some(abort) = &*lock(&self.abort) {
+            abort();
+        }
+    }
+
     fn wake(&self) {
         if let Some(thread) = &*lock(&self.thread) {
             thread.unpark();
@@ -222,7 +268,7 @@ impl Shared {
         self.left.store(true, Release);
         let owners = lock(&self.owners);
         if !owners.is_empty() && owners.iter().all(|owner| owner.load(Relaxed)) {
-            (self.abort)();
+            self.abort();
         }
         drop(owners);
         self.wake();
@@ -239,6 +285,20 @@ struct Open {
     /// Prompt and answer, where guesses are looked up in them.
     tokens: Vec<Token>,
     guesses: Option<(Length, Lookup)>,
+}
+
+/// Whatever ends a driver, a panic too, leaves nobody waiting for it.
+impl<B, C> Drop for Driver<B, C> {
+    fn drop(&mut self) {
+        *lock(&self.shared.abort) = None;
+        let mut commands = lock(&self.shared.commands);
+        self.shared.vacant.store(true, Relaxed);
+        for command in commands.drain(..) {
+            if let Command::Submit(_, mut job, _) = command {
+                job.answer.on_refused(Refused::Failed("the engine has ended".to_owned()));
+            }
+        }
+    }
 }
 
 /// The loop. See the module.

@@ -14,7 +14,7 @@ use firsttoken_logic::engine::ids::Token;
 use firsttoken_logic::engine::sequence::Request;
 use tokio::sync::mpsc;
 
-use crate::driver::{Answer, Engine, Flow, Job, Refused, Ticket};
+use crate::driver::{Answer, Engine, Flow, Job, NotTaken, Refused, Ticket};
 use crate::sample::{Sampler, Sampling, Scratch};
 use crate::text::{Detokenizer, Stops};
 use crate::vocabulary::Vocabulary;
@@ -103,13 +103,13 @@ impl Ear {
 /// Asks `engine` to answer.
 ///
 /// # Errors
-/// When too many ask at once.
+/// When the engine cannot take it.
 pub fn speak(
     engine: &Engine,
     request: Request,
     manner: Manner,
     vocabulary: Arc<dyn Vocabulary>,
-) -> Result<Ear, Crowded> {
+) -> Result<Ear, NotTaken> {
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let paused = Arc::new(AtomicBool::new(false));
     let mouth = Mouth {
@@ -125,14 +125,9 @@ pub fn speak(
         paused: Arc::clone(&paused),
     };
     let job = Job { request, answer: Box::new(mouth), guesses_max: manner.guesses_max };
-    let ticket = engine.generate(job).map_err(|_| Crowded)?;
+    let ticket = engine.generate(job)?;
     Ok(Ear { pieces, paused, ticket })
 }
-
-/// More ask at once than can be taken up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more requests came at once than can be taken up")]
-pub struct Crowded;
 
 struct Mouth {
     sampler: Sampler,

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 
 use firsttoken_engine::backend::Failed;
-use firsttoken_engine::driver::{Answer, Driver, Engine, Flow, Job, Refused, Stepped, Ticket};
+use firsttoken_engine::driver::{Answer, Driver, Engine, Flow, Job, NotTaken, Refused, Stepped, Ticket};
 use firsttoken_engine::fake::{Fake, Language, Machine, text};
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::ids::{RequestId, Tenant, Token};
@@ -63,11 +63,13 @@ fn engine(limits: Limits, language: Language) -> (Engine, Driver<Fake, impl FnMu
         steps += 1;
         Instant::from_ns(steps * 1_000_000)
     };
-    Engine::new(fake, scheduler, || {}, clock)
+    let (engine, seat) = Engine::new();
+    let driver = seat.driver(fake, scheduler, || {}, clock);
+    (engine, driver)
 }
 
-fn ask(engine: &Engine, prompt: &[Token], output_max: u32, guesses_max: u32, heard: &Heard) -> Ticket {
-    let request = Request {
+fn request(prompt: &[Token], output_max: u32) -> Request {
+    Request {
         id: RequestId(0),
         tenant: Tenant(0),
         prompt: prompt.to_vec(),
@@ -75,7 +77,11 @@ fn ask(engine: &Engine, prompt: &[Token], output_max: u32, guesses_max: u32, hea
         priority: Priority::Interactive,
         itl_target: None,
         deadline: None,
-    };
+    }
+}
+
+fn ask(engine: &Engine, prompt: &[Token], output_max: u32, guesses_max: u32, heard: &Heard) -> Ticket {
+    let request = request(prompt, output_max);
     let job = Job { request, answer: Box::new(heard.clone()), guesses_max };
     engine.generate(job).unwrap_or_else(|_| panic!("there is room for a job"))
 }
@@ -172,6 +178,17 @@ fn what_cannot_be_answered_is_told() {
     let refusal = Refusal::TooLong { tokens: 101, cells: 100 };
     assert_eq!(long.ended(), Some(Err(Refused::Scheduler(refusal))));
     assert_eq!((full.said().len(), full.ended()), (10, Some(Ok(()))), "as many as there is room for");
+}
+
+#[test]
+fn whatever_ends_a_driver_nobody_waits_for_it() {
+    let (engine, driver) = engine(Limits::default(), Language::Hashed);
+    let heard = Heard::default();
+    let _ticket = ask(&engine, &PROMPT, 50, 0, &heard);
+    drop(driver);
+    assert_eq!(heard.ended(), Some(Err(Refused::Failed("the engine has ended".to_owned()))));
+    let job = Job { request: request(&PROMPT, 50), answer: Box::new(heard), guesses_max: 0 };
+    assert_eq!(engine.generate(job).err(), Some(NotTaken::Failed));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use firsttoken_engine::driver::Refused;
+use firsttoken_engine::driver::{NotTaken, Refused};
 use firsttoken_engine::speech::{Ear, End, Piece, Reason};
 use firsttoken_logic::engine::scheduler::Refusal;
 use firsttoken_wire::chat::{Answer, Event, Part, StopReason, Usage};
@@ -149,4 +149,13 @@ pub(crate) fn refusal(why: &Refused) -> ApiError {
         }
         Refused::Failed(what) => ApiError::new(ErrorKind::Internal, what.clone()).code("engine_failed"),
     }
+}
+
+/// Why the engine did not even take a request, as callers are told.
+pub(crate) fn not_taken(why: NotTaken) -> ApiError {
+    let (kind, code) = match why {
+        NotTaken::Crowded => (ErrorKind::RateLimit, "queue_full"),
+        NotTaken::Failed => (ErrorKind::Unavailable, "engine_failed"),
+    };
+    ApiError::new(kind, why.to_string()).code(code).retry_after_s(1)
 }

@@ -7,7 +7,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use firsttoken_engine::driver::Engine;
+use firsttoken_engine::backend::Backend as _;
+use firsttoken_engine::driver::{Engine, Seat};
 use firsttoken_engine::native::{self, Native};
 use firsttoken_engine::template::{Template, TemplateError};
 use firsttoken_engine::vocabulary::Vocabulary;
@@ -25,6 +26,8 @@ const CELLS_MIN: u32 = 1_024;
 const IDS: u16 = 64;
 /// Host memory for prefixes that are not at work.
 const HOST_BYTES: u64 = 1 << 30;
+/// How long kernels that have failed are left alone.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// What a model without a template is talked to with.
 const PLAIN_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}\
@@ -101,7 +104,11 @@ impl Model {
         };
         let template = template(&model).map_err(|error| StartError::Template { file: shown(), error })?;
         let native = Native::new(&model, setup).map_err(wrong)?;
-        let engine = drive(native)?;
+        let (engine, seat) = Engine::new();
+        let kernels = model.clone();
+        std::thread::Builder::new()
+            .name("engine".to_owned())
+            .spawn(move || drive(&seat, &kernels, setup, native))?;
         let context = context.min(setup.cells);
         Ok(Self { name, vocabulary: Arc::new(model), template, engine, guesses_max, context })
     }
@@ -119,11 +126,32 @@ impl Model {
     }
 }
 
-/// Gives the kernels a scheduler, and both a thread.
-fn drive(native: Native) -> Result<Engine, StartError> {
-    use firsttoken_engine::backend::Backend as _;
+/// Drives as long as anybody can ask. Kernels that have failed are set up again: what they held is lost,
+/// and everybody who waited has been told.
+fn drive(seat: &Seat, model: &native::Model, setup: native::Setup, native: Native) {
+    let began = tokio::time::Instant::now();
+    let mut next = Some(native);
+    while let Some(native) = next.take() {
+        let abort = native.abort_handle();
+        let scheduler = Scheduler::new(limits(&native), StepCost::default());
+        let clock = move || Instant::default() + began.elapsed();
+        let driver = seat.driver(native, scheduler, move || _ = abort.abort(), clock);
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run()));
+        match run {
+            Ok(Ok(())) => return,
+            Ok(Err(failed)) => tracing::error!(%failed, "the engine begins anew"),
+            Err(_) => tracing::error!("the engine's books were wrong; it begins anew"),
+        }
+        while next.is_none() && seat.is_needed() {
+            std::thread::sleep(AGAIN);
+            next = Native::new(model, setup).map_err(|error| tracing::error!(%error, "no kernels")).ok();
+        }
+    }
+}
+
+fn limits(native: &Native) -> Limits {
     let can = native.capabilities();
-    let limits = Limits {
+    Limits {
         cells: can.cells,
         ids: can.ids,
         rows_max: can.rows_max,
@@ -131,18 +159,7 @@ fn drive(native: Native) -> Result<Engine, StartError> {
         host_tokens_max: HOST_BYTES / u64::from(can.token_bytes.max(1)),
         whole_only: !can.partial,
         ..Limits::default()
-    };
-    let abort = native.abort_handle();
-    let began = tokio::time::Instant::now();
-    let clock = move || Instant::default() + began.elapsed();
-    let scheduler = Scheduler::new(limits, StepCost::default());
-    let (engine, driver) = Engine::new(native, scheduler, move || _ = abort.abort(), clock);
-    std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
-        if let Err(failed) = driver.run() {
-            tracing::error!(%failed, "the engine has ended");
-        }
-    })?;
-    Ok(engine)
+    }
 }
 
 fn template(model: &native::Model) -> Result<Template, TemplateError> {

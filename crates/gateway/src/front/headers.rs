@@ -18,6 +18,8 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-firsttoken-
 const DROPPED: HeaderName = HeaderName::from_static("x-firsttoken-dropped");
 /// Names the upstream where no model does.
 pub(crate) const UPSTREAM: HeaderName = HeaderName::from_static("x-firsttoken-upstream");
+/// Whose request it is, for the engine of this process: what it shares, it shares within a tenant.
+const TENANT: HeaderName = HeaderName::from_static("x-firsttoken-tenant");
 const DEADLINE: HeaderName = HeaderName::from_static("x-firsttoken-deadline-ms");
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -95,6 +97,17 @@ pub(crate) fn presented_key(headers: &HeaderMap) -> (Option<&str>, KeyPlace) {
     match headers.get(X_API_KEY) {
         Some(key) => (key.to_str().ok(), KeyPlace::ApiKey),
         None => (None, KeyPlace::None),
+    }
+}
+
+/// What the engine of this process is told besides: whose request it is, and when its answer is worth
+/// nothing any more. No caller can say so itself.
+pub(crate) fn inside(headers: &mut Vec<(HeaderName, HeaderValue)>, tenant: &str, deadline: Option<Duration>) {
+    if let Ok(tenant) = HeaderValue::from_str(tenant) {
+        headers.push((TENANT, tenant));
+    }
+    if let Some(deadline) = deadline {
+        headers.push((DEADLINE, u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX).into()));
     }
 }
 

@@ -161,8 +161,11 @@ impl Inbound<'_> {
             (total, deadline) => total.or(deadline),
         };
         let path_and_query = self.parts.uri.path_and_query().map_or("/", |p| p.as_str());
-        let headers =
+        let mut headers =
             headers::upward(&self.parts.headers, target, self.place, !config.keys.is_empty(), &record.id);
+        if target.local {
+            headers::inside(&mut headers, &record.tenant, self.deadline);
+        }
         Call {
             upstream,
             request: Request {
