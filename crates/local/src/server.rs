@@ -100,7 +100,7 @@ impl Local {
         };
         let vocabulary = Arc::clone(&model.vocabulary);
         let heard = speech::speak(&model.engine, asked.request, asked.manner, vocabulary);
-        let mut ear = heard.map_err(|why| answer::not_taken(why))?;
+        let mut ear = heard.map_err(answer::not_taken)?;
         // Until something is said, a refusal is still a true status.
         let first = match ear.hear().await {
             Some(Piece::Refused(why)) => return Err(answer::refusal(&why)),
