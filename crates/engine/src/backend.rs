@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub ids: u16,
     /// Most rows of one decode.
     pub rows_max: u32,
+    /// Most rows of one decode that may want logits.
+    pub logits_max: u32,
     /// Tokens in its vocabulary: the length of logits.
     pub vocabulary: u32,
     /// Whether part of a sequence can be shared, saved or cut off.

@@ -92,6 +92,7 @@ impl Fake {
                 cells,
                 ids,
                 rows_max: 2048,
+                logits_max: 2048,
                 vocabulary: VOCABULARY,
                 partial: true,
                 token_bytes: CELL_BYTES,

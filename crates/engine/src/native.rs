@@ -69,6 +69,7 @@ impl Native {
             cells: can.cells,
             ids: setup.ids,
             rows_max: can.rows,
+            logits_max: can.outputs,
             vocabulary: model.vocabulary(),
             partial: can.can_share && can.can_truncate,
             token_bytes: u32::try_from(can.bytes_per_token).unwrap_or(u32::MAX),

@@ -41,6 +41,7 @@ impl World {
             cells: rng.u32(300..3000),
             ids: rng.u16(3..20),
             rows_max: rng.u32(32..600),
+            logits_max: rng.u32(16..64),
             running_max: rng.u32(1..16),
             waiting_max: 64,
             wait_max: Duration::from_secs(3600),
@@ -143,6 +144,7 @@ impl World {
         assert!(
             step.rows() <= self.limits.rows_max.max(self.limits.ids.into()) + self.limits.prefill_min + 8
         );
+        assert!(step.runs.iter().map(|run| run.logits).sum::<u32>() <= self.limits.logits_max);
         let aborted = self.rng.u32(0..100) < 3;
         if aborted && !step.runs.is_empty() {
             let rows = self.rng.u32(0..step.rows());

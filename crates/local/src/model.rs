@@ -155,6 +155,7 @@ fn limits(native: &Native) -> Limits {
         cells: can.cells,
         ids: can.ids,
         rows_max: can.rows_max,
+        logits_max: can.logits_max,
         running_max: u32::from(can.ids) - 1,
         host_tokens_max: HOST_BYTES / u64::from(can.token_bytes.max(1)),
         whole_only: !can.partial,

@@ -43,6 +43,8 @@ pub struct Limits {
     pub ids: u16,
     /// Most rows in one step.
     pub rows_max: u32,
+    /// Most rows in one step that may want logits; not below `running_max`.
+    pub logits_max: u32,
     /// Most requests at work together.
     pub running_max: u32,
     /// Most requests that wait.
@@ -65,6 +67,7 @@ impl Default for Limits {
             cells: 32_768,
             ids: 256,
             rows_max: 512,
+            logits_max: 512,
             running_max: 64,
             waiting_max: 1024,
             wait_max: Duration::from_secs(30),

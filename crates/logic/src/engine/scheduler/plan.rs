@@ -33,13 +33,8 @@ impl Scheduler {
     fn room_for_decodes(&mut self) -> Vec<Share> {
         self.trim_drafts();
         loop {
-            let decodes = |id: &&RequestId| {
-                let sequence = &self.sequences[id];
-                sequence.decodes() && !sequence.paused
-            };
-            let decoding = self.running.iter().filter(decodes);
-            let decoding: Vec<Share> =
-                decoding.map(|&id| Share { id, rows: decode_rows(&self.sequences[&id]) }).collect();
+            let share = |reader: &Sequence| Share { id: reader.request, rows: decode_rows(reader) };
+            let decoding: Vec<Share> = self.readers().map(share).collect();
             if self.reclaim(rows(&decoding)) {
                 return decoding;
             }
@@ -49,16 +44,23 @@ impl Scheduler {
         }
     }
 
-    /// Leaves as many drafts as the pace of the readers allows.
+    /// Those who decode, and whose readers keep up.
+    fn readers(&self) -> impl Iterator<Item = &Sequence> {
+        let running = self.running.iter().map(|id| &self.sequences[id]);
+        running.filter(|sequence| sequence.decodes() && !sequence.paused)
+    }
+
+    /// Leaves as many drafts as the pace of the readers allows, and as rows may want logits beside one
+    /// for each at work.
     fn trim_drafts(&mut self) {
-        let sequences = || self.running.iter().map(|id| &self.sequences[id]);
-        let drafted: u32 = sequences().map(|sequence| decode_rows(sequence) - 1).sum();
+        let drafted: u32 = self.readers().map(|reader| decode_rows(reader) - 1).sum();
         if drafted == 0 {
             return;
         }
-        let plain =
-            u32::try_from(sequences().filter(|s| s.decodes() && !s.paused).count()).unwrap_or(u32::MAX);
-        let mut left = self.rows_max().saturating_sub(plain).min(drafted);
+        let readers = u32::try_from(self.readers().count()).unwrap_or(u32::MAX);
+        let running = u32::try_from(self.running.len()).unwrap_or(u32::MAX);
+        let paced = self.rows_max().saturating_sub(readers);
+        let mut left = paced.min(self.limits.logits_max.saturating_sub(running));
         for id in &self.running {
             if let Some(sequence) = self.sequences.get_mut(id) {
                 sequence.drafts.truncate(left as usize);
@@ -80,9 +82,7 @@ impl Scheduler {
 
     /// Most rows of a step that keeps the pace of whoever reads along now.
     fn rows_max(&self) -> u32 {
-        let reading = self.running.iter().map(|id| &self.sequences[id]);
-        let target = reading.filter(|s| s.decodes() && !s.paused).filter_map(|s| s.itl_target).min();
-        match target {
+        match self.readers().filter_map(|reader| reader.itl_target).min() {
             Some(target) => self.cost.rows_within(target, self.pool.cells().top(), self.limits.rows_max),
             None => self.limits.rows_max,
         }
@@ -138,10 +138,8 @@ impl Scheduler {
     fn best_pause(&self, own: &Sequence) -> Option<Duration> {
         let (rows, tile) = (own.remaining(), self.limits.rows_max);
         let prefill = |cells: u32| self.cost.forecast(tile, own.computed() + cells + rows / 2) / tile * rows;
-        let readers = self.running.iter().map(|id| &self.sequences[id]);
-        let readers = readers.filter(|sequence| sequence.decodes() && !sequence.paused);
-        let mut ends: Vec<(u32, u32)> =
-            readers.map(|reader| (self.output.rest(reader), reader.computed())).collect();
+        let end = |reader: &Sequence| (self.output.rest(reader), reader.computed());
+        let mut ends: Vec<(u32, u32)> = self.readers().map(end).collect();
         ends.sort_unstable();
         let step = self.cost.forecast(u32::try_from(ends.len()).unwrap_or(u32::MAX), self.pool.cells().top());
         let mut beside: u32 = ends.iter().map(|(_, cells)| cells).sum();
