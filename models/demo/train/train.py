@@ -1,0 +1,203 @@
+"""Training: for so many minutes, on the CPU or a GPU, from the start or from a checkpoint.
+
+    python train.py --run RUN --minutes 60 [--decay 20] [--device cuda] [--from CHECKPOINT]
+
+The rate is constant and falls to nothing over the last `--decay` minutes, so that a run can be cut into
+as many pieces as one likes: go on from `last.pt` at the full rate, and branch off a decay to get a model to
+publish. Batch n is made from the seed and n alone, so a resumed run sees the rows it would have seen.
+
+RUN/ holds last.pt (weights, optimiser, step), final.pt after a decay, log.jsonl, and pid: the process can be
+stopped and continued (SIGSTOP, SIGCONT) at any time, and SIGTERM saves before it ends. `compact` writes
+the small checkpoint that is committed: half-precision weights, from which momenta warm up again."""
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import time
+
+import torch
+import torch.nn.functional as F
+
+import tokenizer
+from circuits import start
+from model import Config, Model, tree_mask
+from optimiser import Optimiser
+from rows import CHOICE, COPY, STAGES, RowMaker, collate
+
+COPY_WEIGHT = .5                # of the loss for words beside the loss for choices
+SAVE_MINUTES, LOG_STEPS = 4, 25
+
+
+def plan(step, decaying):
+    """[(share, stage)] of a batch: short rows first, long ones when choosing has been learnt."""
+    if step < 150:
+        return [(.3, "echo"), (.7, "short")]
+    if step < 600:
+        return [(.7, "short"), (.3, "normal")]
+    if decaying:
+        return [(.55, "normal"), (.30, "long"), (.15, "samples")]
+    return [(.1, "short"), (.75, "normal"), (.15, "long")]
+
+
+class Batches(torch.utils.data.Dataset):
+    """Batch n of a run: rows of one stage, as tensors. `tokens` is how many a batch holds."""
+
+    def __init__(self, seed, tokens, decaying):
+        self.maker, self.seed, self.tokens, self.decaying = RowMaker(tokenizer.load()), seed, tokens, decaying
+
+    def __len__(self):
+        return 1 << 40
+
+    def __getitem__(self, n):
+        r = random.Random(f"{self.seed} {n}")
+        shares, stages = zip(*plan(n, self.decaying))
+        stage = r.choices(stages, shares)[0]
+        length, mix = STAGES["short" if stage == "echo" else stage]
+        make = (lambda: self.maker.echo(r, length)) if stage == "echo" else (lambda: self.maker.make(r, length, mix))
+        return stage, collate([make() for _ in range(max(1, self.tokens // length))])
+
+
+def batches(args, step):
+    """The batches from `step` on, made by worker processes if there are any."""
+    data = Batches(args.seed, args.tokens, args.decay >= args.minutes)
+    order = range(step, step + (1 << 30))
+    return iter(torch.utils.data.DataLoader(data, sampler=order, batch_size=None, num_workers=args.workers))
+
+
+def losses(model, batch):
+    """Mean loss of the choices and of the copied words, and how many choices were right."""
+    ids, positions, branches, targets, kinds = batch
+    hidden = model(ids, positions, tree_mask(branches))
+    choice, copy = kinds == CHOICE, kinds == COPY
+    said = model.logits(hidden[choice]).float()
+    zero = said.sum() * 0
+    right = (said.argmax(-1) == targets[choice]).float().mean() if choice.any() else zero
+    of_choice = F.cross_entropy(said, targets[choice]) if choice.any() else zero
+    of_copy = F.cross_entropy(model.logits(hidden[copy]).float(), targets[copy]) if copy.any() else zero
+    return of_choice, of_copy, right
+
+
+def load(path, device="cpu"):
+    """A model from a checkpoint, full or compact, and the checkpoint."""
+    saved = torch.load(path, map_location=device, weights_only=True)
+    model = Model(Config(**saved["config"]))
+    model.load_state_dict({k: v.float() for k, v in saved["weights"].items()})
+    return model.to(device), saved
+
+
+def save(path, model, optimiser=None, **rest):
+    """Write a checkpoint; without an optimiser a compact one. Never leaves half a file behind."""
+    weights = model.state_dict()
+    if optimiser:
+        rest["optimiser"] = optimiser.state()
+    else:
+        weights = {k: v.half() for k, v in weights.items()}
+    scratch = path.with_suffix(".new")
+    torch.save({"config": model.describe(), "weights": weights, **rest}, scratch)
+    scratch.replace(path)
+
+
+class Run:
+    """One training process."""
+
+    def __init__(self, args):
+        self.args, self.run = args, pathlib.Path(args.run)
+        self.run.mkdir(parents=True, exist_ok=True)
+        (self.run / "pid").write_text(str(os.getpid()))
+        torch.manual_seed(args.seed)
+        torch.set_num_threads(args.threads)
+        torch.set_flush_denormal(True)
+        self.step, self.tokens, self.warm = 0, 0, 0
+        saved = {}
+        if args.start:
+            self.model, saved = load(args.start, args.device)
+        else:
+            config = Config(vocabulary=tokenizer.load().get_vocab_size(), width=args.width, layers=args.layers, hidden=args.hidden)
+            self.model = Model(config)
+            if not args.plain:
+                start(self.model)
+            self.model.to(args.device)
+        self.optimiser = Optimiser(self.model, args.rate, args.embedding_rate)
+        self.step, self.tokens = saved.get("step", 0), saved.get("tokens", 0)
+        if "optimiser" in saved:
+            self.optimiser.load(saved["optimiser"])
+            self.warm = args.warm
+        self.stopping = False
+        signal.signal(signal.SIGTERM, self.stop)
+
+    def stop(self, *_):
+        self.stopping = True
+
+    def log(self, **entry):
+        line = json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in entry.items()})
+        print(line, flush=True)
+        with open(self.run / "log.jsonl", "a") as file:
+            file.write(line + "\n")
+
+    def save(self, name):
+        save(self.run / name, self.model, self.optimiser, step=self.step, tokens=self.tokens, seed=self.args.seed)
+
+    def scale(self, minutes):
+        """How much of the full rate: rises over the first steps, falls over the last minutes."""
+        self.warm += 1
+        left = (self.args.minutes - minutes) / self.args.decay if self.args.decay else 1
+        return max(.01, min(1, self.warm / self.args.warm, left))
+
+    def train(self):
+        args, began = self.args, time.monotonic()
+        saved_at, sums, rows = began, torch.zeros(3), batches(args, self.step)
+        self.log(event="start", parameters=self.model.parameter_count(), **vars(args), step=self.step)
+        counted = self.tokens
+        while (minutes := (time.monotonic() - began) / 60) < args.minutes and not self.stopping and self.step < args.steps:
+            stage, batch = next(rows)
+            batch = [t.to(args.device, non_blocking=True) for t in batch]
+            with torch.autocast(args.device, torch.bfloat16, enabled=args.device == "cuda"):
+                choice, copy, right = losses(self.model, batch)
+            (choice + COPY_WEIGHT * copy).backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            scale = self.scale(minutes)
+            self.optimiser.step(scale)
+            self.step += 1
+            self.tokens += int((batch[2] != 255).sum())
+            if stage != "echo":
+                sums += torch.tensor([1, choice.item(), right.item()])
+            self.copy = copy.item()
+            if self.step % LOG_STEPS == 0 and sums[0]:
+                seconds = max(time.monotonic() - began, 1e-3)
+                self.log(step=self.step, minutes=minutes, tokens=self.tokens, stage=stage, choice=(sums[1] / sums[0]).item(),
+                         right=(sums[2] / sums[0]).item(), copy=self.copy, rate=scale, per_second=int((self.tokens - counted) / seconds))
+                sums.zero_()
+            if time.monotonic() - saved_at > SAVE_MINUTES * 60:
+                self.save("decaying.pt" if args.decay and scale < 1 else "last.pt")
+                saved_at = time.monotonic()
+        self.save("final.pt" if args.decay and not self.stopping else "last.pt")
+        self.log(event="end", step=self.step, tokens=self.tokens, minutes=(time.monotonic() - began) / 60)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--run", required=True, help="folder of this run")
+    add("--minutes", type=float, default=60)
+    add("--decay", type=float, default=0, help="minutes at the end over which the rate falls")
+    add("--steps", type=int, default=1 << 40, help="stop at this step, whatever the time")
+    add("--from", dest="start", help="checkpoint to go on from")
+    add("--device", default="cpu", choices=["cpu", "cuda"])
+    add("--threads", type=int, default=2)
+    add("--workers", type=int, default=0, help="processes that make rows; 14 for a GPU")
+    add("--tokens", type=int, default=3072, help="tokens of a batch; 65536 for a GPU")
+    add("--seed", type=int, default=1)
+    add("--rate", type=float, default=.012)
+    add("--embedding-rate", type=float, default=.003)
+    add("--warm", type=int, default=30, help="steps over which the rate rises")
+    add("--width", type=int, default=256)
+    add("--layers", type=int, default=6)
+    add("--hidden", type=int, default=512)
+    add("--plain", action="store_true", help="start from ordinary random weights, without circuits.py")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    Run(arguments()).train()
