@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 from actions import Action, gerund
+from thesaurus import reworded
 from values import capital, fill, load, small
 
 RELATIONS = load("relations")
@@ -97,8 +98,8 @@ def mistyped(r, text):
 
 
 def spoken(r, question):
-    """The question as people type it: greetings, no capitals, no question mark, typing mistakes."""
-    question = capital(question)
+    """The question as people type it: greetings, no capitals, no question mark, typing mistakes, other words."""
+    question = capital(reworded(r, question) if r.random() < .3 else question)
     k = r.random()
     if k < .07:
         greeting = r.choice(MANNERS["greeting"])

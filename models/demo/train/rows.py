@@ -108,6 +108,8 @@ STAGES = {  # name: (length of a row, its mix)
     "short": (256, Mix(pages=(1, 3), length=(1, 4), questions=14)),
     "normal": (512, Mix(pages=(1, 5), length=(2, 7), questions=24)),
     "long": (1024, Mix(pages=(4, 9), length=(3, 9), questions=36)),
+    # The published sample pages, with other names and numbers; the last part of training only.
+    "samples": (640, Mix(pages=(2, 4), length=(4, 6), questions=24, natural=("billing",), shares={"natural": 1})),
 }
 
 
