@@ -73,7 +73,7 @@ def wording(r, templates, held):
 
 def state(r, template, known):
     """A statement from its template; {Vpg} and the like are placeholders in capitals."""
-    lower = re.sub(r"\{(Vpg|E|Role|Person)\}", lambda m: "{" + m.group(1).lower() + "}", template)
+    lower = re.sub(r"\{(Vpg|E|Role|Person|Ncond|Sn)\}", lambda m: "{" + m.group(1).lower() + "}", template)
     return capital(fill(r, lower, known))
 
 
