@@ -24,7 +24,7 @@ import tokenizer
 from circuits import start
 from model import Config, Model, tree_mask
 from optimiser import Optimiser
-from rows import CHOICE, COPY, STAGES, RowMaker, collate
+from rows import CHOICE, COPY, PADDING, STAGES, RowMaker, collate
 
 COPY_WEIGHT = .5                # of the loss for words beside the loss for choices
 SAVE_MINUTES, LOG_STEPS = 4, 25
@@ -66,8 +66,17 @@ def batches(args, step):
     return iter(torch.utils.data.DataLoader(data, sampler=order, batch_size=None, num_workers=args.workers))
 
 
-def losses(model, batch):
-    """Mean loss of the choices and of the copied words, and how many choices were right."""
+def next_words(ids, branches, share=.25):
+    """Positions [B, T] whose next token goes on with the same text: a random share of them."""
+    same = torch.zeros_like(ids, dtype=torch.bool)
+    same[:, :-1] = (branches[:, 1:] == branches[:, :-1]) & (branches[:, 1:] != PADDING)
+    return same & (torch.rand(ids.shape, device=ids.device) < share)
+
+
+def losses(model, batch, words=0.0):
+    """Mean loss of the choices and of the copied words, and how many choices were right.
+
+    With `words` above 0 the second has that much of the loss of a language model in it."""
     ids, positions, branches, targets, kinds = batch
     hidden = model(ids, positions, tree_mask(branches))
     choice, copy = kinds == CHOICE, kinds == COPY
@@ -76,6 +85,9 @@ def losses(model, batch):
     right = (said.argmax(-1) == targets[choice]).float().mean() if choice.any() else zero
     of_choice = F.cross_entropy(said, targets[choice]) if choice.any() else zero
     of_copy = F.cross_entropy(model.logits(hidden[copy]).float(), targets[copy]) if copy.any() else zero
+    if words:
+        some = next_words(ids, branches)
+        of_copy = of_copy + words / COPY_WEIGHT * F.cross_entropy(model.logits(hidden[some]).float(), ids.roll(-1, 1)[some])
     return of_choice, of_copy, right
 
 
@@ -154,13 +166,13 @@ class Run:
             stage, batch = next(rows)
             batch = [t.to(args.device, non_blocking=True) for t in batch]
             with torch.autocast(args.device, torch.bfloat16, enabled=args.device == "cuda"):
-                choice, copy, right = losses(self.model, batch)
+                choice, copy, right = losses(self.model, batch, args.words)
             (choice + COPY_WEIGHT * copy).backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             scale = self.scale(minutes)
             self.optimiser.step(scale)
             self.step += 1
-            self.tokens += int((batch[2] != 255).sum())
+            self.tokens += int((batch[2] != PADDING).sum())
             if stage != "echo":
                 sums += torch.tensor([1, choice.item(), right.item()])
             self.copy = copy.item()
@@ -195,6 +207,7 @@ def arguments():
     add("--width", type=int, default=256)
     add("--layers", type=int, default=6)
     add("--hidden", type=int, default=512)
+    add("--words", type=float, default=0, help="weight of the loss of a language model on all text")
     add("--plain", action="store_true", help="start from ordinary random weights, without circuits.py")
     return parser.parse_args()
 
