@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import tokenizer
-from train import load, save
+from train import load, write
 
 NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
          "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -121,5 +121,5 @@ if __name__ == "__main__":
     elif args.what == "hf":
         hf(model, saved, args.out)
     else:
-        save(args.out, model, step=saved["step"], tokens=saved["tokens"], seed=saved.get("seed", 1))
+        write(args.out, model.half(), step=saved["step"], tokens=saved["tokens"], seed=saved["seed"])
     print(args.out, "" if args.out.is_dir() else f"{args.out.stat().st_size:,} bytes")

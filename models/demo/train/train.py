@@ -7,8 +7,8 @@ as many pieces as one likes: go on from `last.pt` at the full rate, and branch o
 publish. Batch n is made from the seed and n alone, so a resumed run sees the rows it would have seen.
 
 RUN/ holds last.pt (weights, optimiser, step), final.pt after a decay, log.jsonl, and pid: the process can be
-stopped and continued (SIGSTOP, SIGCONT) at any time, and SIGTERM saves before it ends. `compact` writes
-the small checkpoint that is committed: half-precision weights, from which momenta warm up again."""
+stopped and continued (SIGSTOP, SIGCONT) at any time, and SIGTERM saves before it ends. `export.py
+compact` writes the small checkpoint that is committed: half-precision weights, from which momenta warm up again."""
 import argparse
 import json
 import os
@@ -37,7 +37,7 @@ def plan(step, decaying):
     if step < 600:
         return [(.7, "short"), (.3, "normal")]
     if decaying:
-        return [(.55, "normal"), (.30, "long"), (.15, "samples")]
+        return [(.50, "normal"), (.25, "long"), (.25, "samples")]
     return [(.1, "short"), (.75, "normal"), (.15, "long")]
 
 
@@ -91,24 +91,34 @@ def losses(model, batch, words=0.0):
     return of_choice, of_copy, right
 
 
-def load(path, device="cpu"):
-    """A model from a checkpoint, full or compact, and the checkpoint."""
+def load(path, device="cpu", averaged=True):
+    """A model from a checkpoint, full or compact, and the checkpoint; `averaged` over the last steps if it has that."""
     saved = torch.load(path, map_location=device, weights_only=True)
     model = Model(Config(**saved["config"]))
-    model.load_state_dict({k: v.float() for k, v in saved["weights"].items()})
+    weights = saved["average"] if averaged and "average" in saved else saved["weights"]
+    model.load_state_dict({k: v.float() for k, v in weights.items()})
     return model.to(device), saved
 
 
-def save(path, model, optimiser=None, **rest):
-    """Write a checkpoint; without an optimiser a compact one. Never leaves half a file behind."""
-    weights = model.state_dict()
-    if optimiser:
-        rest["optimiser"] = optimiser.state()
-    else:
-        weights = {k: v.half() for k, v in weights.items()}
+def write(path, model, **rest):
+    """Write a checkpoint; never leaves half a file behind."""
     scratch = path.with_suffix(".new")
-    torch.save({"config": model.describe(), "weights": weights, **rest}, scratch)
+    torch.save({"config": model.describe(), "weights": model.state_dict(), **rest}, scratch)
     scratch.replace(path)
+
+
+class Average:
+    """The mean of the weights over the last couple of hundred steps: what is evaluated and published."""
+
+    def __init__(self, model, weights=None, keep=.995):
+        self.live = dict(model.named_parameters())
+        self.mean = {n: (weights or self.live)[n].detach().clone().float() for n in self.live}
+        self.keep = keep
+
+    @torch.no_grad()
+    def step(self, step):
+        keep = min(self.keep, (step + 1) / (step + 10))
+        torch._foreach_lerp_(list(self.mean.values()), [p.detach() for p in self.live.values()], 1 - keep)
 
 
 class Run:
@@ -124,7 +134,7 @@ class Run:
         self.step, self.tokens, self.warm = 0, 0, 0
         saved = {}
         if args.start:
-            self.model, saved = load(args.start, args.device)
+            self.model, saved = load(args.start, args.device, averaged=False)
         else:
             config = Config(vocabulary=tokenizer.load().get_vocab_size(), width=args.width, layers=args.layers, hidden=args.hidden)
             self.model = Model(config)
@@ -132,6 +142,7 @@ class Run:
                 start(self.model)
             self.model.to(args.device)
         self.optimiser = Optimiser(self.model, args.rate, args.embedding_rate)
+        self.average = Average(self.model, saved.get("average"))
         self.step, self.tokens = saved.get("step", 0), saved.get("tokens", 0)
         if "optimiser" in saved:
             self.optimiser.load(saved["optimiser"])
@@ -149,7 +160,8 @@ class Run:
             file.write(line + "\n")
 
     def save(self, name):
-        save(self.run / name, self.model, self.optimiser, step=self.step, tokens=self.tokens, seed=self.args.seed)
+        write(self.run / name, self.model, optimiser=self.optimiser.state(), average=self.average.mean,
+              step=self.step, tokens=self.tokens, seed=self.args.seed)
 
     def scale(self, minutes):
         """How much of the full rate: rises over the first steps, falls over the last minutes."""
@@ -172,6 +184,7 @@ class Run:
             scale = self.scale(minutes)
             self.optimiser.step(scale)
             self.step += 1
+            self.average.step(self.step)
             self.tokens += int((batch[2] != PADDING).sum())
             if stage != "echo":
                 sums += torch.tensor([1, choice.item(), right.item()])
@@ -201,13 +214,13 @@ def arguments():
     add("--workers", type=int, default=0, help="processes that make rows; 14 for a GPU")
     add("--tokens", type=int, default=3072, help="tokens of a batch; 65536 for a GPU")
     add("--seed", type=int, default=1)
-    add("--rate", type=float, default=.012)
-    add("--embedding-rate", type=float, default=.003)
+    add("--rate", type=float, default=.004, help="of Muon")
+    add("--embedding-rate", type=float, default=.002)
     add("--warm", type=int, default=30, help="steps over which the rate rises")
     add("--width", type=int, default=256)
     add("--layers", type=int, default=6)
     add("--hidden", type=int, default=512)
-    add("--words", type=float, default=0, help="weight of the loss of a language model on all text")
+    add("--words", type=float, default=.15, help="weight of the loss of a language model on all text")
     add("--plain", action="store_true", help="start from ordinary random weights, without circuits.py")
     return parser.parse_args()
 
