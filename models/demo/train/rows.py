@@ -61,7 +61,7 @@ class RowMaker:
             row.kinds += [NOTHING] * (len(asked) - 1) + [CHOICE] + [COPY] * len(tail)
         return row
 
-    def make(self, r, length, mix, copies=.25, fill=.75):
+    def make(self, r, length, mix, copies=.4, fill=.75):
         """A random row; contexts that leave too little room for questions are made anew."""
         while True:
             context = make_context(r, mix)

@@ -26,18 +26,17 @@ from model import Config, Model, tree_mask
 from optimiser import Optimiser
 from rows import CHOICE, COPY, PADDING, STAGES, RowMaker, collate
 
-COPY_WEIGHT = .5                # of the loss for words beside the loss for choices
 SAVE_MINUTES, LOG_STEPS = 4, 25
 
 
 def plan(step, decaying):
     """[(share, stage)] of a batch: short rows first, long ones when choosing has been learnt."""
-    if step < 150:
-        return [(.3, "echo"), (.7, "short")]
-    if step < 600:
-        return [(.7, "short"), (.3, "normal")]
     if decaying:
         return [(.50, "normal"), (.25, "long"), (.25, "samples")]
+    if step < 150:
+        return [(.3, "echo"), (.7, "short")]
+    if step < 300:
+        return [(.7, "short"), (.3, "normal")]
     return [(.1, "short"), (.75, "normal"), (.15, "long")]
 
 
@@ -74,9 +73,9 @@ def next_words(ids, branches, share=.25):
 
 
 def losses(model, batch, words=0.0):
-    """Mean loss of the choices and of the copied words, and how many choices were right.
+    """Mean loss of the choices, of the copied words and of all words, and how many choices were right.
 
-    With `words` above 0 the second has that much of the loss of a language model in it."""
+    The third, the loss of a language model, is computed only where `words` is above 0."""
     ids, positions, branches, targets, kinds = batch
     hidden = model(ids, positions, tree_mask(branches))
     choice, copy = kinds == CHOICE, kinds == COPY
@@ -85,10 +84,9 @@ def losses(model, batch, words=0.0):
     right = (said.argmax(-1) == targets[choice]).float().mean() if choice.any() else zero
     of_choice = F.cross_entropy(said, targets[choice]) if choice.any() else zero
     of_copy = F.cross_entropy(model.logits(hidden[copy]).float(), targets[copy]) if copy.any() else zero
-    if words:
-        some = next_words(ids, branches)
-        of_copy = of_copy + words / COPY_WEIGHT * F.cross_entropy(model.logits(hidden[some]).float(), ids.roll(-1, 1)[some])
-    return of_choice, of_copy, right
+    some = next_words(ids, branches)
+    of_words = F.cross_entropy(model.logits(hidden[some]).float(), ids.roll(-1, 1)[some]) if words else zero
+    return of_choice, of_copy, of_words, right
 
 
 def load(path, device="cpu", averaged=True):
@@ -171,15 +169,15 @@ class Run:
 
     def train(self):
         args, began = self.args, time.monotonic()
-        saved_at, sums, rows = began, torch.zeros(3), batches(args, self.step)
+        saved_at, sums, rows = began, torch.zeros(5), batches(args, self.step)
         self.log(event="start", parameters=self.model.parameter_count(), **vars(args), step=self.step)
         counted = self.tokens
         while (minutes := (time.monotonic() - began) / 60) < args.minutes and not self.stopping and self.step < args.steps:
             stage, batch = next(rows)
             batch = [t.to(args.device, non_blocking=True) for t in batch]
             with torch.autocast(args.device, torch.bfloat16, enabled=args.device == "cuda"):
-                choice, copy, right = losses(self.model, batch, args.words)
-            (choice + COPY_WEIGHT * copy).backward()
+                choice, copy, words, right = losses(self.model, batch, args.words)
+            (choice + copy + args.words * words).backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             scale = self.scale(minutes)
             self.optimiser.step(scale)
@@ -187,12 +185,12 @@ class Run:
             self.average.step(self.step)
             self.tokens += int((batch[2] != PADDING).sum())
             if stage != "echo":
-                sums += torch.tensor([1, choice.item(), right.item()])
-            self.copy = copy.item()
+                sums += torch.tensor([1, choice.item(), right.item(), copy.item(), words.item()])
             if self.step % LOG_STEPS == 0 and sums[0]:
                 seconds = max(time.monotonic() - began, 1e-3)
-                self.log(step=self.step, minutes=minutes, tokens=self.tokens, stage=stage, choice=(sums[1] / sums[0]).item(),
-                         right=(sums[2] / sums[0]).item(), copy=self.copy, rate=scale, per_second=int((self.tokens - counted) / seconds))
+                means = dict(zip(("choice", "right", "copy", "words"), (sums[1:] / sums[0]).tolist()))
+                self.log(step=self.step, minutes=minutes, tokens=self.tokens, **means, rate=scale,
+                         per_second=int((self.tokens - counted) / seconds))
                 sums.zero_()
             if time.monotonic() - saved_at > SAVE_MINUTES * 60:
                 self.save("decaying.pt" if args.decay and scale < 1 else "last.pt")
