@@ -7,7 +7,7 @@ as many pieces as one likes: go on from `last.pt` at the full rate, and branch o
 publish. Batch n is made from the seed and n alone, so a resumed run sees the rows it would have seen.
 
 RUN/ holds last.pt (weights, optimiser, step), final.pt after a decay, log.jsonl, and pid: the process can be
-stopped and continued (SIGSTOP, SIGCONT) at any time, and SIGTERM saves before it ends. `export.py
+stopped and continued (SIGSTOP, SIGCONT) at any time, pauses not counting, and SIGTERM saves before it ends. `export.py
 compact` writes the small checkpoint that is committed: half-precision weights, from which momenta warm up again."""
 import argparse
 import json
@@ -27,6 +27,7 @@ from optimiser import Optimiser
 from rows import CHOICE, COPY, PADDING, STAGES, RowMaker, collate
 
 SAVE_MINUTES, LOG_STEPS = 4, 25
+LONGEST_STEP = 60               # seconds; what is above was a pause and does not count
 
 
 def plan(step, decaying):
@@ -168,11 +169,11 @@ class Run:
         return max(.01, min(1, self.warm / self.args.warm, left))
 
     def train(self):
-        args, began = self.args, time.monotonic()
-        saved_at, sums, rows = began, torch.zeros(5), batches(args, self.step)
+        args, sums, rows = self.args, torch.zeros(5), batches(self.args, self.step)
+        seconds, saved_at, last = 0.0, 0.0, time.monotonic()
         self.log(event="start", parameters=self.model.parameter_count(), **vars(args), step=self.step)
         counted = self.tokens
-        while (minutes := (time.monotonic() - began) / 60) < args.minutes and not self.stopping and self.step < args.steps:
+        while (minutes := seconds / 60) < args.minutes and not self.stopping and self.step < args.steps:
             stage, batch = next(rows)
             batch = [t.to(args.device, non_blocking=True) for t in batch]
             with torch.autocast(args.device, torch.bfloat16, enabled=args.device == "cuda"):
@@ -186,17 +187,18 @@ class Run:
             self.tokens += int((batch[2] != PADDING).sum())
             if stage != "echo":
                 sums += torch.tensor([1, choice.item(), right.item(), copy.item(), words.item()])
+            now = time.monotonic()
+            seconds, last = seconds + min(now - last, LONGEST_STEP), now
             if self.step % LOG_STEPS == 0 and sums[0]:
-                seconds = max(time.monotonic() - began, 1e-3)
                 means = dict(zip(("choice", "right", "copy", "words"), (sums[1:] / sums[0]).tolist()))
                 self.log(step=self.step, minutes=minutes, tokens=self.tokens, **means, rate=scale,
                          per_second=int((self.tokens - counted) / seconds))
                 sums.zero_()
-            if time.monotonic() - saved_at > SAVE_MINUTES * 60:
+            if seconds - saved_at > SAVE_MINUTES * 60:
                 self.save("decaying.pt" if args.decay and scale < 1 else "last.pt")
-                saved_at = time.monotonic()
+                saved_at = seconds
         self.save("final.pt" if args.decay and not self.stopping else "last.pt")
-        self.log(event="end", step=self.step, tokens=self.tokens, minutes=(time.monotonic() - began) / 60)
+        self.log(event="end", step=self.step, tokens=self.tokens, minutes=seconds / 60)
 
 
 def arguments():
