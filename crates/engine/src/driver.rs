@@ -42,6 +42,9 @@ pub enum Flow {
 
 /// One who chooses and hears tokens, on the engine's thread.
 pub trait Answer: Send {
+    /// It has waited long enough: the step that is about to be computed has rows of it. Heard once.
+    fn on_work(&mut self) {}
+
     /// Its prompt is computed; nobody had to compute `cached` tokens of it.
     fn on_start(&mut self, cached: u32);
 
@@ -112,6 +115,8 @@ struct Shared {
     /// Somebody has left since the thread looked last.
     left: AtomicBool,
     stop: AtomicBool,
+    /// There is no thread any more; changes under the lock of the commands.
+    over: AtomicBool,
     status: Mutex<Status>,
 }
 
@@ -171,6 +176,7 @@ impl Engine {
             next: AtomicU64::new(0),
             left: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             status: Mutex::default(),
         });
         let end = Arc::new(End(Arc::clone(&shared)));
@@ -182,20 +188,26 @@ impl Engine {
     /// Hands in a job. It is cancelled when the ticket is dropped.
     ///
     /// # Errors
-    /// When too many jobs have come since the last step; the job is given back.
+    /// When too many jobs have come since the last step, or the engine has ended; the job is given back.
     pub fn generate(&self, mut job: Job) -> Result<Ticket, Job> {
         let id = RequestId(self.shared.next.fetch_add(1, Relaxed));
         job.request.id = id;
         let left = Arc::new(AtomicBool::new(false));
         {
             let mut commands = lock(&self.shared.commands);
-            if commands.len() >= JOBS_MAX {
+            if commands.len() >= JOBS_MAX || self.is_over() {
                 return Err(job);
             }
             commands.push(Command::Submit(id, Box::new(job), Arc::clone(&left)));
         }
         self.shared.wake();
         Ok(Ticket { id, left, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Whether it has ended: its kernels failed, and nobody will be answered.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.over.load(Relaxed)
     }
 
     /// How it is.
@@ -233,6 +245,7 @@ impl Shared {
 struct Open {
     answer: Box<dyn Answer>,
     left: Arc<AtomicBool>,
+    works: bool,
     started: bool,
     /// Tokens that it may still say.
     room: u32,
@@ -248,6 +261,17 @@ pub struct Driver<B, C> {
     memory: Memory<B>,
     clock: C,
     open: BTreeMap<RequestId, Open>,
+}
+
+impl<B, C> Drop for Driver<B, C> {
+    /// Who has asked and was not taken up, and who asks from now on, is not left to wait.
+    fn drop(&mut self) {
+        let mut commands = lock(&self.shared.commands);
+        self.shared.over.store(true, Relaxed);
+        let never = std::mem::take(&mut *commands);
+        drop(commands);
+        drop(never);
+    }
 }
 
 /// What [`Driver::step`] came to.
@@ -339,9 +363,10 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         let now = (self.clock)();
         let mut answer = job.answer;
         match self.scheduler.on_submit(job.request, now) {
-            Ok(room) => {
-                drop(self.open.insert(id, Open { answer, left, started: false, room, tokens, guesses }))
-            }
+            Ok(room) => drop(
+                self.open
+                    .insert(id, Open { answer, left, works: false, started: false, room, tokens, guesses }),
+            ),
             Err(why) => answer.on_refused(Refused::Scheduler(why)),
         }
     }
@@ -362,6 +387,13 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
 
     /// Lets those who leave stop the step, if it is all theirs.
     fn begin(&mut self, step: &Step, began: Instant) {
+        for run in &step.runs {
+            if let Some(open) = self.open.get_mut(&run.request)
+                && !std::mem::replace(&mut open.works, true)
+            {
+                open.answer.on_work();
+            }
+        }
         let long = step.runs.iter().filter(|run| run.tokens.len() >= ABORT_ROWS_MIN);
         let owners: Vec<_> =
             long.filter_map(|run| self.open.get(&run.request)).map(|open| Arc::clone(&open.left)).collect();

@@ -5,11 +5,13 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use firsttoken_engine::driver::Engine;
+use firsttoken_engine::grammar::{GrammarError, Grammars};
 use firsttoken_engine::native::{self, Native};
 use firsttoken_engine::template::{Template, TemplateError};
+use firsttoken_engine::tools::Family;
 use firsttoken_engine::vocabulary::Vocabulary;
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
@@ -50,7 +52,12 @@ pub struct Model {
     pub(crate) name: String,
     pub(crate) vocabulary: Arc<dyn Vocabulary>,
     pub(crate) template: Template,
+    /// How it writes calls of tools.
+    pub(crate) family: Family,
     pub(crate) engine: Engine,
+    /// When the engine's clock began.
+    began: tokio::time::Instant,
+    grammars: OnceLock<Result<Grammars, GrammarError>>,
     pub(crate) guesses_max: u32,
     /// Tokens of prompt and answer together, at most.
     pub(crate) context: u32,
@@ -101,9 +108,18 @@ impl Model {
         };
         let template = template(&model).map_err(|error| StartError::Template { file: shown(), error })?;
         let native = Native::new(&model, setup).map_err(wrong)?;
-        let engine = drive(native)?;
-        let context = context.min(setup.cells);
-        Ok(Self { name, vocabulary: Arc::new(model), template, engine, guesses_max, context })
+        let began = tokio::time::Instant::now();
+        Ok(Self {
+            engine: drive(native, began)?,
+            name,
+            family: Family::of_template(source(&model)),
+            vocabulary: Arc::new(model),
+            template,
+            began,
+            grammars: OnceLock::new(),
+            guesses_max,
+            context: context.min(setup.cells),
+        })
     }
 
     /// What callers call it.
@@ -117,10 +133,21 @@ impl Model {
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
+
+    /// Now, on the engine's clock.
+    pub(crate) fn now(&self) -> Instant {
+        Instant::default() + self.began.elapsed()
+    }
+
+    /// Its vocabulary, ready for grammars. The first who asks waits while it is read, a second or so: no
+    /// thread that others wait for may ask.
+    pub(crate) fn grammars(&self) -> Result<&Grammars, &GrammarError> {
+        self.grammars.get_or_init(|| Grammars::new(&*self.vocabulary)).as_ref()
+    }
 }
 
 /// Gives the kernels a scheduler, and both a thread.
-fn drive(native: Native) -> Result<Engine, StartError> {
+fn drive(native: Native, began: tokio::time::Instant) -> Result<Engine, StartError> {
     use firsttoken_engine::backend::Backend as _;
     let can = native.capabilities();
     let limits = Limits {
@@ -133,7 +160,6 @@ fn drive(native: Native) -> Result<Engine, StartError> {
         ..Limits::default()
     };
     let abort = native.abort_handle();
-    let began = tokio::time::Instant::now();
     let clock = move || Instant::default() + began.elapsed();
     let scheduler = Scheduler::new(limits, StepCost::default());
     let (engine, driver) = Engine::new(native, scheduler, move || _ = abort.abort(), clock);
@@ -145,10 +171,13 @@ fn drive(native: Native) -> Result<Engine, StartError> {
     Ok(engine)
 }
 
+fn source(model: &native::Model) -> &str {
+    model.template().unwrap_or(PLAIN_TEMPLATE)
+}
+
 fn template(model: &native::Model) -> Result<Template, TemplateError> {
-    let source = model.template().unwrap_or(PLAIN_TEMPLATE);
     let text = |token| model.special_text(token);
-    Template::new(source, &text(model.bos()), &text(model.eos()))
+    Template::new(source(model), &text(model.bos()), &text(model.eos()))
 }
 
 fn cores() -> NonZeroU32 {
