@@ -60,6 +60,14 @@ impl Task {
     }
 }
 
+/// A request that was read.
+struct Read {
+    model: Arc<Model>,
+    asked: Asked,
+    /// Whether a stream shall end with its usage.
+    include_usage: bool,
+}
+
 type Reply = Response<Either<Full<Bytes>, Stream>>;
 
 /// The models of this machine.
@@ -98,7 +106,7 @@ impl Local {
         let _ = server.serve_connection(TokioIo::new(io), service).await;
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Reply {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Reply {
         let asked = Instant::now();
         let (head, body) = request.into_parts();
         let answered = match (&head.method, head.uri.path()) {
@@ -119,35 +127,30 @@ impl Local {
         answered.unwrap_or_else(|error| refusal(&error))
     }
 
-    async fn answer(&self, task: Task, body: Bytes, asked: Instant) -> Result<Reply, ApiError> {
-        let model = self.model(&body, task)?;
-        let include_usage = openai_chat::wants_stream_usage(&body);
-        let read = {
-            let model = Arc::clone(&model);
-            // Long texts and large schemas take their time, and others are answered on this thread.
-            tokio::task::spawn_blocking(move || match task {
-                Task::Chat => ask::chat(&model, &body).map(Ok),
-                Task::Completion => ask::completion(&model, &body).map(Ok),
-                Task::Tokens => ask::tokens(&model, &body).map(Err),
-                Task::Content => ask::content(&model, &body).map(Err),
-            })
-        };
-        let read =
-            read.await.map_err(|_| ApiError::new(ErrorKind::Internal, "reading the request failed"))?;
-        match read? {
-            Ok(read) => self.speak(&model, task, read, include_usage, asked).await,
-            Err(value) => Ok(json_reply(StatusCode::OK, &value)),
+    async fn answer(self: Arc<Self>, task: Task, body: Bytes, asked: Instant) -> Result<Reply, ApiError> {
+        let local = Arc::clone(&self);
+        // Long texts and large schemas take their time, and others are answered on this thread.
+        let read = tokio::task::spawn_blocking(move || local.read(task, &body)).await;
+        match read.map_err(|_| ApiError::new(ErrorKind::Internal, "the request could not be read"))?? {
+            Either::Left(read) => self.speak(task, read, asked).await,
+            Either::Right(value) => Ok(json_reply(StatusCode::OK, &value)),
         }
     }
 
-    async fn speak(
-        &self,
-        model: &Model,
-        task: Task,
-        read: Asked,
-        include_usage: bool,
-        asked: Instant,
-    ) -> Result<Reply, ApiError> {
+    /// What the engine is asked, or what is known without it.
+    fn read(&self, task: Task, body: &[u8]) -> Result<Either<Read, Value>, ApiError> {
+        let model = self.model(body, task)?;
+        let asked = match task {
+            Task::Chat => ask::chat(&model, body)?,
+            Task::Completion => ask::completion(&model, body)?,
+            Task::Tokens => return ask::tokens(&model, body).map(Either::Right),
+            Task::Content => return ask::content(&model, body).map(Either::Right),
+        };
+        Ok(Either::Left(Read { model, asked, include_usage: openai_chat::wants_stream_usage(body) }))
+    }
+
+    async fn speak(&self, task: Task, read: Read, since: Instant) -> Result<Reply, ApiError> {
+        let Read { model, asked, include_usage } = read;
         let number = self.answers.fetch_add(1, Relaxed);
         let kind = if task == Task::Chat { "chatcmpl" } else { "cmpl" };
         let identity = Identity {
@@ -157,19 +160,19 @@ impl Local {
             include_usage,
         };
         let voice = match task {
-            Task::Completion => Voice::Completion(Completion::new(identity.clone(), read.echo)),
+            Task::Completion => Voice::Completion(Completion::new(identity.clone(), asked.echo)),
             _ => Voice::chat(&identity),
         };
-        let prompt = u32::try_from(read.request.prompt.len()).unwrap_or(u32::MAX);
-        let tally = Tally::new(&self.metrics, &model.name, prompt, asked);
+        let prompt = u32::try_from(asked.request.prompt.len()).unwrap_or(u32::MAX);
+        let tally = Tally::new(&self.metrics, &model.name, prompt, since);
         let vocabulary = Arc::clone(&model.vocabulary);
-        let ear = speech::speak(&model.engine, read.request, read.manner, vocabulary);
+        let ear = speech::speak(&model.engine, asked.request, asked.manner, vocabulary);
         let hearing = Hearing::begin(ear.map_err(answer::unheard)?, tally).await;
         // Until something is said, a refusal is still a true status.
         if let Some(why) = hearing.refused() {
             return Err(answer::refusal(why));
         }
-        if !read.stream {
+        if !asked.stream {
             let body = answer::whole(hearing, voice, &identity).await?;
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
