@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::rig::{HERMES, NAME, PLAIN, Rig, THINKING, asking, joined};
+use crate::rig::{HERMES, HISTORY, NAME, PLAIN, Rig, THINKING, asking, joined};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -76,6 +76,20 @@ async fn a_model_that_shall_think_thinks_and_one_that_shall_not_does_not() {
     let asked = asking(json!({"stream": true, "chat_template_kwargs": {"enable_thinking": true}}));
     let events = rig.stream(CHAT, &asked).await;
     assert_eq!(joined(&events, "/choices/0/delta/reasoning_content"), rig.text_after('>', 40).trim());
+}
+
+#[tokio::test]
+async fn a_conversation_is_put_as_templates_want_it() {
+    let rig = Rig::new(HISTORY);
+    let call = json!({"id": "a", "type": "function", "function": {"name": "time", "arguments": "{\"zone\": \"CET\"}"}});
+    let messages = json!([
+        {"role": "user", "content": [{"type": "text", "text": "ab"}, {"type": "text", "text": "cd"}]},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "12"},
+    ]);
+    let answer = rig.chat(json!({"messages": messages})).await;
+    assert_eq!(answer["usage"]["prompt_tokens"], "ab\ncdCET12:".len());
+    assert_eq!(answer["choices"][0]["message"]["content"], rig.text_after(':', 40));
 }
 
 #[tokio::test]

@@ -26,6 +26,10 @@ pub(crate) const THINKING: &str = "{{ messages[0]['content'] }}:{% if enable_thi
 pub(crate) const HERMES: &str =
     "{#<tool_call>#}{{ messages[0]['content'] }}{% if tools %}with tools{% endif %}:";
 
+/// Reads calls and texts as templates do that were written for Python.
+pub(crate) const HISTORY: &str = "{% for m in messages %}{% for c in m.tool_calls or [] %}\
+    {{ c.function.arguments.zone }}{% endfor %}{{ m.content or '' }}{% endfor %}:";
+
 /// A model file that goes with its owner, and a server over it.
 pub(crate) struct Rig {
     pub(crate) local: Arc<Local>,
