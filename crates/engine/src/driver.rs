@@ -42,6 +42,9 @@ pub enum Flow {
 
 /// One who chooses and hears tokens, on the engine's thread.
 pub trait Answer: Send {
+    /// It has waited long enough: the step that is about to be computed has rows of it. Heard once.
+    fn on_work(&mut self) {}
+
     /// Its prompt is computed; nobody had to compute `cached` tokens of it.
     fn on_start(&mut self, cached: u32);
 
@@ -238,6 +241,12 @@ impl Engine {
         Ok(Ticket { id, left, shared: Arc::clone(&self.shared) })
     }
 
+    /// Whether nobody drives it: its kernels have failed, and others are not set up yet.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.vacant.load(Relaxed)
+    }
+
     /// How it is.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -279,6 +288,7 @@ impl Shared {
 struct Open {
     answer: Box<dyn Answer>,
     left: Arc<AtomicBool>,
+    works: bool,
     started: bool,
     /// Tokens that it may still say.
     room: u32,
@@ -399,9 +409,10 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         let now = (self.clock)();
         let mut answer = job.answer;
         match self.scheduler.on_submit(job.request, now) {
-            Ok(room) => {
-                drop(self.open.insert(id, Open { answer, left, started: false, room, tokens, guesses }))
-            }
+            Ok(room) => drop(
+                self.open
+                    .insert(id, Open { answer, left, works: false, started: false, room, tokens, guesses }),
+            ),
             Err(why) => answer.on_refused(Refused::Scheduler(why)),
         }
     }
@@ -422,6 +433,13 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
 
     /// Lets those who leave stop the step, if it is all theirs.
     fn begin(&mut self, step: &Step, began: Instant) {
+        for run in &step.runs {
+            if let Some(open) = self.open.get_mut(&run.request)
+                && !std::mem::replace(&mut open.works, true)
+            {
+                open.answer.on_work();
+            }
+        }
         let long = step.runs.iter().filter(|run| run.tokens.len() >= ABORT_ROWS_MIN);
         let owners: Vec<_> =
             long.filter_map(|run| self.open.get(&run.request)).map(|open| Arc::clone(&open.left)).collect();

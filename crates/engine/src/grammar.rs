@@ -13,7 +13,7 @@ use firsttoken_logic::engine::ids::Token;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::sample::Mask;
 use crate::vocabulary::Vocabulary;
@@ -22,6 +22,10 @@ use crate::vocabulary::Vocabulary;
 pub const FORM_BYTES_MAX: usize = 64 * 1024;
 /// Deepest nesting of brackets in one.
 pub const FORM_DEPTH_MAX: usize = 64;
+
+/// Space within JSON, in one place: one, or a new line and what it is indented by. A model that is held to a
+/// form it does not care for would otherwise say nothing but space.
+const SPACE: &str = r" |\r?\n[ \t]{0,40}";
 
 /// Stack for compiling one: some kilobytes for each rule that a form of this size can have. Only what
 /// is touched is ever real.
@@ -98,10 +102,10 @@ impl Grammars {
     /// When it is invalid, too large, or beyond what can be constrained.
     pub fn compile(&self, form: &Form) -> Result<Grammar, GrammarError> {
         let grammar = match form {
-            Form::JsonObject => TopLevelGrammar::from_json_schema(serde_json::json!({"type": "object"})),
+            Form::JsonObject => TopLevelGrammar::from_json_schema(spaced(&json!({"type": "object"}))),
             Form::Schema(schema) => {
                 bounded(&schema.to_string())?;
-                TopLevelGrammar::from_json_schema(schema.clone())
+                TopLevelGrammar::from_json_schema(spaced(schema))
             }
             Form::Lark(text) => {
                 bounded(text)?;
@@ -236,6 +240,15 @@ fn word(vocabulary: &dyn Vocabulary, token: Token) -> Vec<u8> {
     }
     vocabulary.push_piece(token, is_special, &mut bytes);
     bytes
+}
+
+/// A schema, and how much space its JSON may have.
+pub(crate) fn spaced(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(fields) = &mut schema {
+        fields.insert("x-guidance".to_owned(), json!({"whitespace_pattern": SPACE}));
+    }
+    schema
 }
 
 /// Refuses what would take too long, or too deep a stack, to compile.

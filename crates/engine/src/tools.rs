@@ -10,10 +10,12 @@
 
 mod call;
 mod family;
+mod form;
 
 use call::{Call, Read};
 pub use family::Family;
 use family::{THINK, THOUGHT};
+pub use form::{Calls, form};
 
 use crate::sample::Random;
 
@@ -117,6 +119,12 @@ impl Parser {
     #[must_use]
     pub fn reads(&self, mark: &str) -> bool {
         self.expect.family.unwrap_or(Family::Generic).marks().contains(&mark)
+    }
+
+    /// Whether the model is thinking.
+    #[must_use]
+    pub fn is_thinking(&self) -> bool {
+        self.mode == Mode::Reasoning
     }
 
     /// Appends to `out` what `text` makes sure.

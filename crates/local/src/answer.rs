@@ -1,4 +1,5 @@
-//! From the pieces of an answer to a stream of Chat Completions, or to a whole body.
+//! From the pieces of an answer to a stream, or to a whole body: chat completions, and the older
+//! completions.
 //!
 //! hyper pulls the body; a reader who does not keep up is not pulled for, and its sequence pauses.
 //! When the client leaves, hyper drops the body, and with it the ear that cancels.
@@ -8,48 +9,101 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use firsttoken_engine::driver::{NotTaken, Refused};
-use firsttoken_engine::speech::{Ear, End, Piece, Reason};
+use firsttoken_engine::speech::{End, Piece, Reason};
+use firsttoken_engine::tools::Delta;
 use firsttoken_logic::engine::scheduler::Refusal;
-use firsttoken_wire::chat::{Answer, Event, Part, StopReason, Usage};
+use firsttoken_wire::chat::{Answer, Event, Part, Reasoning, StopReason, Usage};
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity, StreamRenderer};
 use http_body::Frame;
+use serde_json::{Value, json};
+
+use crate::completion::Completion;
+use crate::hearing::Hearing;
+
+/// How an answer is told.
+pub(crate) enum Voice {
+    /// As a chat completion.
+    Chat(Box<StreamRenderer>),
+    /// As one of the older completions.
+    Completion(Completion),
+}
+
+impl Voice {
+    /// As a chat completion.
+    pub(crate) fn chat(identity: &Identity) -> Self {
+        Self::Chat(Box::new(Dialect::OpenAiChat.renderer(identity)))
+    }
+
+    /// What stands before anything is said.
+    fn begin(&mut self, identity: &Identity, out: &mut Vec<u8>) {
+        match self {
+            Self::Chat(renderer) => {
+                let (id, model) = (identity.id.as_str().into(), identity.model.as_str().into());
+                renderer.render(&Event::Start { id, model }, out);
+            }
+            Self::Completion(completion) => completion.begin(out),
+        }
+    }
+
+    fn say(&mut self, delta: Delta, out: &mut Vec<u8>) {
+        match (self, delta) {
+            (Self::Chat(renderer), delta) => {
+                if let Some(event) = event(delta) {
+                    renderer.render(&event, out);
+                }
+            }
+            (Self::Completion(completion), Delta::Text(text)) => completion.say(&text, out),
+            // Out of a plain text nothing else is read.
+            (Self::Completion(_), _) => {}
+        }
+    }
+
+    fn end(&mut self, prompt: u32, end: &End, out: &mut Vec<u8>) {
+        match self {
+            Self::Chat(renderer) => {
+                renderer.render(&Event::Stop(stop(end.reason)), out);
+                put_timings(out, prompt, end);
+                renderer.render(&Event::Usage(usage(prompt, end)), out);
+                renderer.render(&Event::End, out);
+            }
+            Self::Completion(completion) => completion.end(prompt, end, out),
+        }
+    }
+}
 
 /// A stream of events.
 pub(crate) struct Stream {
-    ear: Ear,
-    renderer: StreamRenderer,
-    prompt: u32,
-    first: Option<Piece>,
-    over: bool,
+    hearing: Hearing,
+    voice: Voice,
+    /// What is to be written before the next piece.
+    out: Vec<u8>,
+    is_over: bool,
 }
 
 impl Stream {
-    /// What follows `first`, rendered.
-    pub(crate) fn new(ear: Ear, first: Piece, identity: &Identity, prompt: u32) -> Self {
-        let mut renderer = Dialect::OpenAiChat.renderer(identity);
-        let mut nothing = Vec::new();
-        let start = Event::Start { id: identity.id.as_str().into(), model: identity.model.as_str().into() };
-        renderer.render(&start, &mut nothing);
-        Self { ear, renderer, prompt, first: Some(first), over: false }
+    /// All that is heard, told by `voice`.
+    pub(crate) fn new(hearing: Hearing, mut voice: Voice, identity: &Identity) -> Self {
+        let mut out = Vec::with_capacity(256);
+        voice.begin(identity, &mut out);
+        Self { hearing, voice, out, is_over: false }
     }
 
     /// The bytes of a piece.
     fn render(&mut self, piece: Piece) -> Bytes {
-        let mut out = Vec::with_capacity(256);
+        let mut out = std::mem::take(&mut self.out);
         match piece {
-            Piece::Text(text) => self.renderer.render(&Event::Text(text.into()), &mut out),
+            Piece::Said(deltas, _) => deltas.into_iter().for_each(|delta| self.voice.say(delta, &mut out)),
             Piece::End(end) => {
-                self.over = true;
-                self.renderer.render(&Event::Stop(stop(end.reason)), &mut out);
-                self.renderer.render(&Event::Usage(usage(self.prompt, end)), &mut out);
-                self.renderer.render(&Event::End, &mut out);
+                self.is_over = true;
+                self.voice.end(self.hearing.tally.prompt, &end, &mut out);
             }
             Piece::Refused(why) => {
-                self.over = true;
-                self.renderer.render(&Event::Error(refusal(&why)), &mut out);
+                self.is_over = true;
+                out.extend(Dialect::OpenAiChat.error_event(&refusal(&why), None));
             }
         }
         out.into()
@@ -64,63 +118,125 @@ impl http_body::Body for Stream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.over {
-            return Poll::Ready(None);
+        while !self.is_over {
+            let piece = ready!(self.hearing.poll(cx));
+            let bytes = self.render(piece);
+            // The end of a call is no event of its own.
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
         }
-        let piece = match self.first.take() {
-            Some(first) => first,
-            None => match ready!(self.ear.poll(cx)) {
-                Some(piece) => piece,
-                None => Piece::Refused(Refused::Failed("the engine has ended".to_owned())),
-            },
-        };
-        let bytes = self.render(piece);
-        Poll::Ready(Some(Ok(Frame::data(bytes))))
+        Poll::Ready(None)
     }
 }
 
 /// The whole body, once all has been heard.
 pub(crate) async fn whole(
-    mut ear: Ear,
-    first: Piece,
+    mut hearing: Hearing,
+    voice: Voice,
     identity: &Identity,
-    prompt: u32,
 ) -> Result<Vec<u8>, ApiError> {
-    let (mut text, mut next) = (String::new(), Some(first));
-    loop {
-        match next {
-            Some(Piece::Text(piece)) => text.push_str(&piece),
-            Some(Piece::End(end)) => {
-                let answer = Answer {
-                    id: Some(identity.id.clone()),
-                    model: Some(identity.model.clone()),
-                    parts: vec![Part::Text(text)],
-                    usage: usage(prompt, end),
-                    stop: Some(stop(end.reason)),
-                };
-                return Ok(Dialect::OpenAiChat.render_answer(&answer, identity));
-            }
-            Some(Piece::Refused(why)) => return Err(refusal(&why)),
-            None => return Err(refusal(&Refused::Failed("the engine has ended".to_owned()))),
+    let mut said: Vec<Delta> = Vec::new();
+    let end = loop {
+        match hearing.hear().await {
+            Piece::Said(deltas, _) => said.extend(deltas),
+            Piece::End(end) => break end,
+            Piece::Refused(why) => return Err(refusal(&why)),
         }
-        next = ear.hear().await;
+    };
+    let prompt = hearing.tally.prompt;
+    let parts = parts(said);
+    let mut body = match voice {
+        Voice::Chat(_) => {
+            let answer = Answer {
+                id: Some(identity.id.clone()),
+                model: Some(identity.model.clone()),
+                parts,
+                usage: usage(prompt, &end),
+                stop: Some(stop(end.reason)),
+            };
+            Dialect::OpenAiChat.render_answer(&answer, identity)
+        }
+        Voice::Completion(completion) => completion.whole(parts, prompt, &end),
+    };
+    put_timings(&mut body, prompt, &end);
+    Ok(body)
+}
+
+/// What was said, in its parts.
+fn parts(said: Vec<Delta>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for delta in said {
+        match (delta, parts.last_mut()) {
+            (Delta::Text(more), Some(Part::Text(text)))
+            | (Delta::Reasoning(more), Some(Part::Reasoning(Reasoning { text, .. })))
+            | (Delta::Arguments { json: more, .. }, Some(Part::ToolCall { arguments: text, .. })) => {
+                text.push_str(&more);
+            }
+            (Delta::Text(text), _) => parts.push(Part::Text(text)),
+            (Delta::Reasoning(text), _) => {
+                parts.push(Part::Reasoning(Reasoning { text, ..Reasoning::default() }))
+            }
+            (Delta::CallBegin { id, name, .. }, _) => {
+                parts.push(Part::ToolCall { id, name, arguments: String::new() });
+            }
+            // Arguments follow their call's beginning.
+            (Delta::Arguments { .. } | Delta::CallEnd { .. }, _) => {}
+        }
     }
+    if parts.is_empty() { vec![Part::Text(String::new())] } else { parts }
+}
+
+fn event(delta: Delta) -> Option<Event<'static>> {
+    Some(match delta {
+        Delta::Text(text) => Event::Text(text.into()),
+        Delta::Reasoning(text) => Event::Reasoning(text.into()),
+        Delta::CallBegin { index, id, name } => Event::ToolStart { index, id: id.into(), name: name.into() },
+        Delta::Arguments { index, json } => Event::ToolArguments { index, json: json.into() },
+        Delta::CallEnd { .. } => return None,
+    })
 }
 
 const fn stop(reason: Reason) -> StopReason {
     match reason {
         Reason::Finished | Reason::Stopped => StopReason::Stop,
+        Reason::Called => StopReason::Tool,
         Reason::Length => StopReason::Length,
     }
 }
 
-fn usage(prompt: u32, end: End) -> Usage {
+fn usage(prompt: u32, end: &End) -> Usage {
     Usage {
         input_tokens: Some(prompt.into()),
         cache_read_tokens: Some(end.cached.into()),
         output_tokens: Some(end.generated.into()),
+        reasoning_tokens: (end.thought > 0).then_some(end.thought.into()),
         ..Usage::default()
     }
+}
+
+/// Puts `timings`, in the words of llama.cpp's server, into the JSON object that ends last in `out`.
+pub(crate) fn put_timings(out: &mut Vec<u8>, prompt: u32, end: &End) {
+    let Some(at) = out.iter().rposition(|byte| *byte == b'}') else { return };
+    let field = format!(",\"timings\":{}", timings(prompt, end));
+    out.splice(at..at, field.into_bytes());
+}
+
+fn timings(prompt: u32, end: &End) -> Value {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    json!({
+        "cache_n": end.cached, "prompt_n": prompt.saturating_sub(end.cached), "prompt_ms": ms(end.timings.prompt),
+        "predicted_n": end.generated, "predicted_ms": ms(end.timings.spoken),
+    })
+}
+
+/// Nobody listens.
+pub(crate) fn unheard(why: NotTaken) -> ApiError {
+    let (kind, code) = match why {
+        NotTaken::Crowded => (ErrorKind::RateLimit, "queue_full"),
+        NotTaken::Failed => (ErrorKind::Unavailable, "engine_failed"),
+    };
+    ApiError::new(kind, why.to_string()).code(code).retry_after_s(1)
 }
 
 /// A refusal of the engine, as callers are told.
@@ -149,13 +265,4 @@ pub(crate) fn refusal(why: &Refused) -> ApiError {
         }
         Refused::Failed(what) => ApiError::new(ErrorKind::Internal, what.clone()).code("engine_failed"),
     }
-}
-
-/// Why the engine did not even take a request, as callers are told.
-pub(crate) fn not_taken(why: NotTaken) -> ApiError {
-    let (kind, code) = match why {
-        NotTaken::Crowded => (ErrorKind::RateLimit, "queue_full"),
-        NotTaken::Failed => (ErrorKind::Unavailable, "engine_failed"),
-    };
-    ApiError::new(kind, why.to_string()).code(code).retry_after_s(1)
 }

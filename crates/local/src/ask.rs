@@ -1,64 +1,100 @@
 //! From a request to a prompt, and to the manner of its answer.
 //!
+//! - `prompt`: the conversation as the model's own template puts it.
+//! - `form`: the form that the answer must have, from its format and its tools.
+//! - `completion`: what is asked without a conversation.
+//!
+//! All of it takes its time, with a long text or a large schema, so it is done on no thread that others
+//! wait for.
+//!
 //! Invariant: what cannot be done is refused with the path of its field, before anything is computed.
 
-use std::time::{Duration, SystemTime};
+mod completion;
+mod form;
+mod prompt;
 
-use firsttoken_engine::sample::Sampling;
+use std::time::Duration;
+
+use firsttoken_engine::sample::{Invalid, Sampling};
 use firsttoken_engine::speech::Manner;
-use firsttoken_engine::template::{Conversation, UnixSeconds};
 use firsttoken_engine::text::Stops;
+use firsttoken_engine::tools::{Expect, opens_thinking};
 use firsttoken_logic::engine::ids::{RequestId, Tenant};
 use firsttoken_logic::engine::sequence::{Priority, Request};
 use firsttoken_wire::chat::{self, MediaKind, Part};
 use firsttoken_wire::{ApiError, Dialect, ErrorKind};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::model::Model;
 
+pub(crate) use completion::{completion, content, tokens};
+
 /// The pace that a reader is given unless said otherwise: nobody reads faster than ten tokens a second.
 const ITL_TARGET: Duration = Duration::from_millis(100);
+/// From here on a bias is a ban, as OpenAI has it.
+const BIAS_BAN: f64 = -100.0;
 
 /// What the engine is asked.
 pub(crate) struct Asked {
     pub(crate) request: Request,
     pub(crate) manner: Manner,
     pub(crate) stream: bool,
+    /// What the answer begins with, though nobody has to say it.
+    pub(crate) echo: Option<String>,
 }
 
 /// Reads a chat completion's body.
 pub(crate) fn chat(model: &Model, body: &[u8]) -> Result<Asked, ApiError> {
-    let parsed = Dialect::OpenAiChat.parse_request(body);
-    let request = parsed.unwrap_or_else(|| Err(invalid("this is no chat completion")))?;
+    let request = parse(body)?;
     refuse_media(&request)?;
-    let prompt = prompt(model, &request)?;
-    let tokens = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
-    if tokens >= model.context {
-        let message = format!(
-            "the messages are {tokens} tokens, and {} has a context of {}; leave some out",
-            model.name, model.context
-        );
-        return Err(invalid(message).at("messages").code("context_length_exceeded"));
+    let wanted = form::wanted(model.family, &request)?;
+    let text = prompt::text(model, &request, wanted.is_some())?;
+    let prompt = model.vocabulary.prompt(&text);
+    let output_max = room(model, prompt.len(), request.max_tokens, "messages")?;
+    let expect = Expect {
+        family: wanted.as_ref().map(|wanted| wanted.calls.family),
+        names: request.tools.iter().map(|tool| tool.name.clone()).collect(),
+        is_thinking: opens_thinking(&text),
+        // Not the caller's: in a conversation each call has its own id.
+        seed: random_seed(),
+    };
+    let manner = Manner {
+        form: form::compile(model, wanted.as_ref(), request.format.as_ref())?,
+        expect: Some(expect),
+        ..manner(model, &request)?
+    };
+    let stream = request.stream;
+    Ok(Asked { manner, request: asked(prompt, output_max, stream), stream, echo: None })
+}
+
+/// Reads what the one model of requests can say; the rest is refused in words that are true here.
+fn parse(body: &[u8]) -> Result<chat::Request, ApiError> {
+    let fields: Value = serde_json::from_slice(body).unwrap_or_default();
+    let is_more = |name: &str, than: u64| fields.get(name).and_then(Value::as_u64).is_some_and(|n| n > than);
+    if is_more("n", 1) {
+        return Err(unsupported("models on this machine give one answer; ask again for another").at("n"));
     }
-    let room = model.context - tokens;
-    let output_max = request.max_tokens.map_or(room, |max| u32::try_from(max).unwrap_or(room).min(room));
-    Ok(Asked {
-        manner: manner(model, &request)?,
-        request: Request {
-            id: RequestId(0),
-            tenant: Tenant(0),
-            prompt,
-            output_max,
-            priority: Priority::Interactive,
-            itl_target: request.stream.then_some(ITL_TARGET),
-            deadline: None,
-        },
-        stream: request.stream,
-    })
+    if fields.get("logprobs").and_then(Value::as_bool) == Some(true) {
+        return Err(no_logprobs().at("logprobs"));
+    }
+    if is_more("top_logprobs", 0) {
+        return Err(no_logprobs().at("top_logprobs"));
+    }
+    let parsed = Dialect::OpenAiChat.parse_request(body);
+    parsed.unwrap_or_else(|| Err(invalid("this is no chat completion")))
+}
+
+fn no_logprobs() -> ApiError {
+    unsupported("models on this machine tell no log probabilities; leave this out")
 }
 
 fn refuse_media(request: &chat::Request) -> Result<(), ApiError> {
-    for part in request.messages.iter().flat_map(|message| &message.parts) {
+    let parts = request.messages.iter().flat_map(|message| &message.parts);
+    let parts = parts.flat_map(|part| match part {
+        Part::ToolResult { content, .. } => content.as_slice(),
+        part => std::slice::from_ref(part),
+    });
+    for part in parts {
         if let Part::Media(media) = part {
             let what = match media.kind {
                 MediaKind::Image => "images",
@@ -71,22 +107,30 @@ fn refuse_media(request: &chat::Request) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The tokens of the conversation, as the model's own template puts it.
-fn prompt(model: &Model, request: &chat::Request) -> Result<Vec<u32>, ApiError> {
-    let rendered = Dialect::OpenAiChat.render_request(request)?;
-    let body: Map<String, Value> = serde_json::from_slice(&rendered.body).unwrap_or_default();
-    let none = Value::Null;
-    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-    let conversation = Conversation {
-        messages: body.get("messages").unwrap_or(&none),
-        tools: body.get("tools"),
-        add_generation_prompt: true,
-        variables: &Map::new(),
-        now: UnixSeconds(now),
-    };
-    let text = model.template.render(&conversation);
-    let text = text.map_err(|error| invalid(error.to_string()).at("messages").code("template"))?;
-    Ok(model.vocabulary.prompt(&text))
+/// How many tokens the answer may have behind a prompt of so many.
+fn room(model: &Model, prompt: usize, asked: Option<u64>, field: &str) -> Result<u32, ApiError> {
+    let tokens = u32::try_from(prompt).unwrap_or(u32::MAX);
+    if tokens >= model.context {
+        let message = format!(
+            "{field}: these are {tokens} tokens, and {} has a context of {}; leave some out",
+            model.name, model.context
+        );
+        return Err(invalid(message).at(field).code("context_length_exceeded"));
+    }
+    let room = model.context - tokens;
+    Ok(asked.map_or(room, |max| u32::try_from(max).unwrap_or(room).min(room)))
+}
+
+fn asked(prompt: Vec<u32>, output_max: u32, stream: bool) -> Request {
+    Request {
+        id: RequestId(0),
+        tenant: Tenant(0),
+        prompt,
+        output_max,
+        priority: Priority::Interactive,
+        itl_target: stream.then_some(ITL_TARGET),
+        deadline: None,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the sampler computes in single precision")]
@@ -102,13 +146,34 @@ fn manner(model: &Model, request: &chat::Request) -> Result<Manner, ApiError> {
         repetition_penalty: number(rest("repetition_penalty"), usual.repetition_penalty),
         frequency_penalty: number(request.frequency_penalty, usual.frequency_penalty),
         presence_penalty: number(request.presence_penalty, usual.presence_penalty),
+        bias: request.rest.get("logit_bias").map_or_else(|| Ok(Vec::new()), bias)?,
         seed: request.seed.map_or_else(random_seed, i64::cast_unsigned),
         ..usual
     };
-    sampling.check(model.vocabulary.size()).map_err(|error| invalid(error.to_string()))?;
+    let field = |error: &Invalid| match error {
+        Invalid::Range { name, .. } => *name,
+        Invalid::Bias { .. } => "logit_bias",
+    };
+    let checked = sampling.check(model.vocabulary.size());
+    checked.map_err(|error| invalid(error.to_string()).at(field(&error)))?;
     let stops = Stops::new(request.stop.clone()).map_err(|error| invalid(error.to_string()).at("stop"))?;
     let ignore_end = request.rest.get("ignore_eos").and_then(Value::as_bool).unwrap_or(false);
-    Ok(Manner { sampling, stops, ignore_end, guesses_max: model.guesses_max })
+    Ok(Manner { sampling, stops, ignore_end, guesses_max: model.guesses_max, ..Manner::default() })
+}
+
+/// `{"token": bias}`, with numbers from -100, which is a ban, to 100.
+#[expect(clippy::cast_possible_truncation, reason = "the sampler computes in single precision")]
+fn bias(value: &Value) -> Result<Vec<(u32, f32)>, ApiError> {
+    let wrong = || invalid("expected an object of token ids, each with a number").at("logit_bias");
+    let one = |(token, bias): (&String, &Value)| {
+        let bias = bias
+            .as_f64()
+            .filter(|bias| (BIAS_BAN..=-BIAS_BAN).contains(bias))
+            .ok_or_else(|| invalid("expected a number from -100 to 100").at(format!("logit_bias.{token}")))?;
+        let token = token.parse().map_err(|_| wrong())?;
+        Ok((token, if bias == BIAS_BAN { f32::NEG_INFINITY } else { bias as f32 }))
+    };
+    value.as_object().ok_or_else(wrong)?.iter().map(one).collect()
 }
 
 /// A seed for who has not asked for one: hashing with fresh keys is the standard library's randomness.
@@ -119,4 +184,8 @@ fn random_seed() -> u64 {
 
 pub(crate) fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::InvalidRequest, message)
+}
+
+fn unsupported(message: impl Into<String>) -> ApiError {
+    invalid(message).code("unsupported")
 }

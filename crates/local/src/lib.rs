@@ -8,12 +8,18 @@
 //! - [`model`]: a model file becomes an engine with a thread.
 //! - `server`: connections and routes.
 //! - `ask`: from a request to a prompt; every refusal names the field.
-//! - `answer`: from the pieces of an answer to a stream, or to a whole body.
+//! - `hearing`: an answer on its way from the engine, and what is measured of it.
+//! - `answer`: from its pieces to a stream, or to a whole body; `completion` is its older form.
+//! - `metrics`, `health`: what is counted, and whether the engines work.
 //!
 //! Invariant: a request whose client has left is computed no further; a refusal costs no computation.
 
 mod answer;
 mod ask;
+mod completion;
+mod health;
+mod hearing;
+mod metrics;
 pub mod model;
 mod server;
 

@@ -5,12 +5,14 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use firsttoken_engine::backend::Backend as _;
 use firsttoken_engine::driver::{Engine, Seat};
+use firsttoken_engine::grammar::{GrammarError, Grammars};
 use firsttoken_engine::native::{self, Native};
 use firsttoken_engine::template::{Template, TemplateError};
+use firsttoken_engine::tools::Family;
 use firsttoken_engine::vocabulary::Vocabulary;
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
@@ -53,7 +55,12 @@ pub struct Model {
     pub(crate) name: String,
     pub(crate) vocabulary: Arc<dyn Vocabulary>,
     pub(crate) template: Template,
+    /// How it writes calls of tools.
+    pub(crate) family: Family,
     pub(crate) engine: Engine,
+    /// When the engine's clock began.
+    began: tokio::time::Instant,
+    grammars: OnceLock<Result<Grammars, GrammarError>>,
     pub(crate) guesses_max: u32,
     /// Tokens of prompt and answer together, at most.
     pub(crate) context: u32,
@@ -105,12 +112,21 @@ impl Model {
         let template = template(&model).map_err(|error| StartError::Template { file: shown(), error })?;
         let native = Native::new(&model, setup).map_err(wrong)?;
         let (engine, seat) = Engine::new();
-        let kernels = model.clone();
+        let (kernels, began) = (model.clone(), tokio::time::Instant::now());
         std::thread::Builder::new()
             .name("engine".to_owned())
-            .spawn(move || drive(&seat, &kernels, setup, native))?;
-        let context = context.min(setup.cells);
-        Ok(Self { name, vocabulary: Arc::new(model), template, engine, guesses_max, context })
+            .spawn(move || drive(&seat, &kernels, setup, native, began))?;
+        Ok(Self {
+            engine,
+            name,
+            family: Family::of_template(source(&model)),
+            vocabulary: Arc::new(model),
+            template,
+            began,
+            grammars: OnceLock::new(),
+            guesses_max,
+            context: context.min(setup.cells),
+        })
     }
 
     /// What callers call it.
@@ -124,12 +140,28 @@ impl Model {
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
+
+    /// Now, on the engine's clock.
+    pub(crate) fn now(&self) -> Instant {
+        Instant::default() + self.began.elapsed()
+    }
+
+    /// Its vocabulary, ready for grammars. The first who asks waits while it is read, a second or so: no
+    /// thread that others wait for may ask.
+    pub(crate) fn grammars(&self) -> Result<&Grammars, &GrammarError> {
+        self.grammars.get_or_init(|| Grammars::new(&*self.vocabulary)).as_ref()
+    }
 }
 
 /// Drives as long as anybody can ask. Kernels that have failed are set up again: what they held is lost,
 /// and everybody who waited has been told.
-fn drive(seat: &Seat, model: &native::Model, setup: native::Setup, native: Native) {
-    let began = tokio::time::Instant::now();
+fn drive(
+    seat: &Seat,
+    model: &native::Model,
+    setup: native::Setup,
+    native: Native,
+    began: tokio::time::Instant,
+) {
     let mut next = Some(native);
     while let Some(native) = next.take() {
         let abort = native.abort_handle();
@@ -163,10 +195,13 @@ fn limits(native: &Native) -> Limits {
     }
 }
 
+fn source(model: &native::Model) -> &str {
+    model.template().unwrap_or(PLAIN_TEMPLATE)
+}
+
 fn template(model: &native::Model) -> Result<Template, TemplateError> {
-    let source = model.template().unwrap_or(PLAIN_TEMPLATE);
     let text = |token| model.special_text(token);
-    Template::new(source, &text(model.bos()), &text(model.eos()))
+    Template::new(source(model), &text(model.bos()), &text(model.eos()))
 }
 
 fn cores() -> NonZeroU32 {

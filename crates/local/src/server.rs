@@ -3,15 +3,17 @@
 //! Invariant: bodies are bounded, and a connection holds nothing after it has ended.
 
 use std::convert::Infallible;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use firsttoken_engine::speech::{self, Piece};
+use firsttoken_engine::speech;
+use firsttoken_logic::engine::ids::Tenant;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity, openai_chat};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -19,9 +21,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
-use crate::answer::{self, Stream};
-use crate::ask::{self, invalid};
+use crate::answer::{self, Stream, Voice};
+use crate::ask::{self, Asked, invalid};
+use crate::completion::Completion;
+use crate::health;
+use crate::hearing::{Hearing, Tally};
+use crate::metrics::Metrics;
 use crate::model::Model;
 
 /// Largest request body, in bytes.
@@ -29,24 +36,74 @@ const BODY_BYTES_MAX: usize = 32 << 20;
 /// Most bytes that a connection buffers in each direction.
 const CONNECTION_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
+/// What is answered.
+const PATHS: &str = "POST /v1/chat/completions, /v1/completions, /tokenize and /detokenize, \
+    and GET /v1/models, /health and /metrics";
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What a body asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Chat,
+    Completion,
+    Tokens,
+    Content,
+}
+
+impl Task {
+    fn at(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/chat/completions" => Self::Chat,
+            "/v1/completions" => Self::Completion,
+            "/tokenize" => Self::Tokens,
+            "/detokenize" => Self::Content,
+            _ => return None,
+        })
+    }
+}
+
+/// Whose request it is. The gateway says so, and passes on no word of its callers about it.
+const TENANT: HeaderName = HeaderName::from_static("x-firsttoken-tenant");
+/// In how many milliseconds its answer is worth nothing any more.
+const DEADLINE: HeaderName = HeaderName::from_static("x-firsttoken-deadline-ms");
+
+/// Who asks.
+struct Caller {
+    tenant: Tenant,
+    deadline: Option<Duration>,
+}
+
+/// A request that was read.
+struct Read {
+    model: Arc<Model>,
+    asked: Asked,
+    /// Whether a stream shall end with its usage.
+    include_usage: bool,
+}
+
 type Reply = Response<Either<Full<Bytes>, Stream>>;
 
 /// The models of this machine.
 pub struct Local {
-    models: Vec<Model>,
+    models: Vec<Arc<Model>>,
     answers: AtomicU64,
+    metrics: Arc<Metrics>,
+    /// Keys the hashes of tenants' names, so that no name can be made to equal another.
+    salt: RandomState,
 }
 
 impl Local {
     /// A server of these models; a request that names none of them is refused.
     #[must_use]
     pub fn new(models: Vec<Model>) -> Arc<Self> {
-        Arc::new(Self { models, answers: AtomicU64::new(0) })
+        let models: Vec<Arc<Model>> = models.into_iter().map(Arc::new).collect();
+        let metrics = Metrics::new(models.clone());
+        Arc::new(Self { models, answers: AtomicU64::new(0), metrics, salt: RandomState::new() })
     }
 
     /// The models.
     #[must_use]
-    pub fn models(&self) -> &[Model] {
+    pub fn models(&self) -> &[Arc<Model>] {
         &self.models
     }
 
@@ -64,68 +121,112 @@ impl Local {
         let _ = server.serve_connection(TokioIo::new(io), service).await;
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Reply {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Reply {
+        let asked = Instant::now();
         let (head, body) = request.into_parts();
         let answered = match (&head.method, head.uri.path()) {
-            (&Method::GET, "/v1/models") => return json_reply(StatusCode::OK, &self.list()),
-            (&Method::GET, "/health") => return json_reply(StatusCode::OK, &json!({"status": "ok"})),
-            (&Method::POST, "/v1/chat/completions") => {
-                match Limited::new(body, BODY_BYTES_MAX).collect().await {
-                    Ok(body) => self.chat(&body.to_bytes()).await,
-                    Err(_) => {
-                        let message = format!("the body is over {BODY_BYTES_MAX} bytes, or broke off");
-                        Err(ApiError::new(ErrorKind::TooLarge, message))
-                    }
-                }
+            (&Method::GET, "/v1/models") => Ok(json_reply(StatusCode::OK, &self.list())),
+            (&Method::GET, "/health") => Ok(self.health()),
+            (&Method::GET, "/metrics") => {
+                Ok(reply(StatusCode::OK, METRICS_TYPE, self.metrics.text().into_bytes()))
             }
+            (&Method::POST, path) if let Some(task) = Task::at(path) => match whole(body).await {
+                Ok(body) => {
+                    let caller = self.caller(&head.headers);
+                    self.answer(task, body, caller, asked).await
+                }
+                Err(error) => Err(error),
+            },
             (method, path) => {
-                let message = format!(
-                    "{method} {path}: models on this machine answer POST /v1/chat/completions and GET /v1/models"
-                );
+                let message = format!("{method} {path}: models on this machine answer {PATHS}");
                 Err(ApiError::new(ErrorKind::NotFound, message).code("unknown_path"))
             }
         };
         answered.unwrap_or_else(|error| refusal(&error))
     }
 
-    async fn chat(&self, body: &[u8]) -> Result<Reply, ApiError> {
-        let model = self.model(body)?;
-        let asked = ask::chat(model, body)?;
-        let prompt = u32::try_from(asked.request.prompt.len()).unwrap_or(u32::MAX);
+    async fn answer(
+        self: Arc<Self>,
+        task: Task,
+        body: Bytes,
+        caller: Caller,
+        asked: Instant,
+    ) -> Result<Reply, ApiError> {
+        let local = Arc::clone(&self);
+        // Long texts and large schemas take their time, and others are answered on this thread.
+        let read = tokio::task::spawn_blocking(move || local.read(task, &body)).await;
+        match read.map_err(|_| ApiError::new(ErrorKind::Internal, "the request could not be read"))?? {
+            Either::Left(mut read) => {
+                read.asked.request.tenant = caller.tenant;
+                read.asked.request.deadline = caller.deadline.map(|left| read.model.now() + left);
+                self.speak(task, read, asked).await
+            }
+            Either::Right(value) => Ok(json_reply(StatusCode::OK, &value)),
+        }
+    }
+
+    /// Who asks, as the gateway says.
+    fn caller(&self, headers: &HeaderMap) -> Caller {
+        let tenant = headers.get(TENANT).map_or(&b""[..], HeaderValue::as_bytes);
+        let deadline = headers.get(DEADLINE).and_then(|ms| ms.to_str().ok()?.parse().ok());
+        Caller { tenant: Tenant(self.salt.hash_one(tenant)), deadline: deadline.map(Duration::from_millis) }
+    }
+
+    /// What the engine is asked, or what is known without it.
+    fn read(&self, task: Task, body: &[u8]) -> Result<Either<Read, Value>, ApiError> {
+        let model = self.model(body, task)?;
+        let asked = match task {
+            Task::Chat => ask::chat(&model, body)?,
+            Task::Completion => ask::completion(&model, body)?,
+            Task::Tokens => return ask::tokens(&model, body).map(Either::Right),
+            Task::Content => return ask::content(&model, body).map(Either::Right),
+        };
+        Ok(Either::Left(Read { model, asked, include_usage: openai_chat::wants_stream_usage(body) }))
+    }
+
+    async fn speak(&self, task: Task, read: Read, since: Instant) -> Result<Reply, ApiError> {
+        let Read { model, asked, include_usage } = read;
+        let number = self.answers.fetch_add(1, Relaxed);
+        let kind = if task == Task::Chat { "chatcmpl" } else { "cmpl" };
         let identity = Identity {
-            id: format!("chatcmpl-local-{}", self.answers.fetch_add(1, Relaxed)),
+            id: format!("{kind}-local-{number}"),
             model: model.name.clone(),
             created: unix_seconds(),
-            include_usage: openai_chat::wants_stream_usage(body),
+            include_usage,
         };
+        let voice = match task {
+            Task::Completion => Voice::Completion(Completion::new(identity.clone(), asked.echo)),
+            _ => Voice::chat(&identity),
+        };
+        let prompt = u32::try_from(asked.request.prompt.len()).unwrap_or(u32::MAX);
+        let tally = Tally::new(&self.metrics, &model.name, prompt, since);
         let vocabulary = Arc::clone(&model.vocabulary);
-        let heard = speech::speak(&model.engine, asked.request, asked.manner, vocabulary);
-        let mut ear = heard.map_err(answer::not_taken)?;
+        let ear = speech::speak(&model.engine, asked.request, asked.manner, vocabulary);
+        let hearing = Hearing::begin(ear.map_err(answer::unheard)?, tally).await;
         // Until something is said, a refusal is still a true status.
-        let first = match ear.hear().await {
-            Some(Piece::Refused(why)) => return Err(answer::refusal(&why)),
-            Some(first) => first,
-            None => {
-                return Err(ApiError::new(ErrorKind::Internal, "the engine has ended").code("engine_failed"));
-            }
-        };
+        if let Some(why) = hearing.refused() {
+            return Err(answer::refusal(why));
+        }
         if !asked.stream {
-            let body = answer::whole(ear, first, &identity, prompt).await?;
+            let body = answer::whole(hearing, voice, &identity).await?;
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
-        let mut reply = Response::new(Either::Right(Stream::new(ear, first, &identity, prompt)));
+        let mut reply = Response::new(Either::Right(Stream::new(hearing, voice, &identity)));
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         Ok(reply)
     }
 
-    /// The model that a body names.
-    fn model(&self, body: &[u8]) -> Result<&Model, ApiError> {
+    /// The model that a body names. Where there is only one, tokens need not say whose they are.
+    fn model(&self, body: &[u8], task: Task) -> Result<Arc<Model>, ApiError> {
         let body: Value =
             serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
         let name = body.get("model").and_then(Value::as_str).unwrap_or_default();
-        self.models.iter().find(|model| model.name == name).ok_or_else(|| {
+        if let ([only], "", Task::Tokens | Task::Content) = (&self.models[..], name, task) {
+            return Ok(Arc::clone(only));
+        }
+        self.models.iter().find(|model| model.name == name).map(Arc::clone).ok_or_else(|| {
             let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
             let message =
                 format!("no model on this machine is called {name:?}; there are {}", names.join(", "));
@@ -133,13 +234,33 @@ impl Local {
         })
     }
 
+    /// Green only while every engine works.
+    fn health(&self) -> Reply {
+        let faults: Vec<Value> = self.models.iter().filter_map(|model| health::fault(model)).collect();
+        match faults.is_empty() {
+            true => json_reply(StatusCode::OK, &json!({"status": "ok"})),
+            false => {
+                json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "error", "faults": faults}))
+            }
+        }
+    }
+
     fn list(&self) -> Value {
-        let model = |model: &Model| {
+        let model = |model: &Arc<Model>| {
             json!({"id": model.name, "object": "model", "created": 0, "owned_by": "this machine",
                 "context_length": model.context})
         };
         json!({"object": "list", "data": self.models.iter().map(model).collect::<Vec<_>>()})
     }
+}
+
+/// A request's body.
+async fn whole(body: Incoming) -> Result<Bytes, ApiError> {
+    let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| {
+        let message = format!("the body is over {BODY_BYTES_MAX} bytes, or broke off");
+        ApiError::new(ErrorKind::TooLarge, message)
+    })?;
+    Ok(body.to_bytes())
 }
 
 fn unix_seconds() -> u64 {
