@@ -10,11 +10,21 @@
 //! - `ask`: from a request to a prompt; every refusal names the field.
 //! - `answer`: from the pieces of an answer to a stream, or to a whole body.
 //!
+//! And what is done with model files before one is run:
+//! - [`kv`]: what a model needs of this machine's memory.
+//! - [`cache`]: the folder of fetched models, and how they are named.
+//! - [`pull`]: fetching one from a hub or any address.
+//! - [`figures`]: numbers for people.
+//!
 //! Invariant: a request whose client has left is computed no further; a refusal costs no computation.
 
 mod answer;
 mod ask;
+pub mod cache;
+pub mod figures;
+pub mod kv;
 pub mod model;
+pub mod pull;
 mod server;
 
 pub use model::{Model, Options, StartError};
