@@ -70,9 +70,11 @@ pub(crate) fn on_disk(model: &Path) -> anyhow::Result<PathBuf> {
     if model.is_dir() {
         bail!("{shown} is a folder; give a GGUF file in it");
     }
-    let name = model.to_str().with_context(|| format!("{shown}: there is no such file"))?;
-    let found = Folder::default().cache()?.find(name);
-    Ok(found.with_context(|| format!("{shown}: there is no such file"))?.file)
+    let name = model.to_str().with_context(|| format!("there is no file {shown}"))?;
+    match Folder::default().cache()?.find(name) {
+        Ok(found) => Ok(found.file),
+        Err(error) => bail!("there is no file {shown}, and {error}"),
+    }
 }
 
 /// A variable of the environment, unless it is empty.

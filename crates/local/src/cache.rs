@@ -305,3 +305,123 @@ fn walk(folder: &Path, parts: &mut Vec<String>, entries: &mut Vec<Entry>) -> io:
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use firsttoken_synth::Recipe;
+
+    use super::*;
+
+    /// A folder with these files, whole ones with a model in them.
+    fn cache(files: &[&str]) -> (tempfile::TempDir, Cache) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().join("models"));
+        for name in files {
+            let file = cache.folder().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, Recipe::default().bytes().unwrap()).unwrap();
+        }
+        (folder, cache)
+    }
+
+    fn names(cache: &Cache) -> Vec<String> {
+        cache.entries().unwrap().into_iter().map(|entry| entry.name).collect()
+    }
+
+    #[test]
+    fn a_name_or_an_unambiguous_beginning_finds_a_model() {
+        let (_folder, cache) = cache(&[
+            "u/r/big-Q4_0.gguf",
+            "u/r/big-Q8_0.gguf",
+            "v/s/small.gguf",
+            "small-2.gguf",
+            "u/r/new.gguf.part",
+        ]);
+        let found = |name: &str| cache.find(name).map(|entry| entry.name);
+        assert_eq!(found("u/r/big-Q4_0").unwrap(), "u/r/big-Q4_0");
+        assert_eq!(found("big-Q8_0.gguf").unwrap(), "u/r/big-Q8_0");
+        assert_eq!(found("u/r:q4_0").unwrap(), "u/r/big-Q4_0");
+        assert_eq!(found("v/").unwrap(), "v/s/small");
+        assert_eq!(found("big-Q4").unwrap(), "u/r/big-Q4_0");
+        // All of a last part is more than a beginning.
+        assert_eq!(found("small").unwrap(), "v/s/small");
+        for several in ["big", "u/r/big", "u"] {
+            assert!(matches!(found(several), Err(CacheError::Several { .. })), "{several}");
+        }
+        for none in ["", "q", "new", "u/r:Q5", "../models/small-2", "/", "ig-Q4_0", "u/r:"] {
+            assert!(matches!(found(none), Err(CacheError::Missing { .. })), "{none}");
+        }
+        assert!(found("q").unwrap_err().to_string().contains("there is small-2, u/r/big-Q4_0"));
+        let empty = Cache::new(cache.folder().join("nowhere"));
+        assert!(empty.find("x").unwrap_err().to_string().contains("firsttoken pull"));
+    }
+
+    #[test]
+    fn removing_takes_a_whole_name_and_what_belongs_to_it() {
+        let (_folder, cache) = cache(&["u/r/a.gguf", "u/r/a.gguf.part", "u/r/ab.gguf", "v/b.gguf"]);
+        fs::write(cache.folder().join("u/r/a.gguf.json"), "{}").unwrap();
+        assert!(matches!(cache.remove("v"), Err(CacheError::Missing { .. })));
+        assert_eq!(cache.remove("a").unwrap().name, "u/r/a");
+        assert_eq!(names(&cache), ["u/r/ab", "v/b"]);
+        assert_eq!(fs::read_dir(cache.folder().join("u/r")).unwrap().count(), 1);
+        // Folders that nothing is left in go, too; a path is as good as a name.
+        let path = cache.folder().join("v/../v/b.gguf");
+        assert_eq!(cache.remove(path.to_str().unwrap()).unwrap().name, "v/b");
+        assert!(!cache.folder().join("v").exists());
+        assert!(cache.folder().exists());
+    }
+
+    #[test]
+    fn nothing_outside_is_removed() {
+        let (folder, cache) = cache(&["u/a.gguf", "../outside.gguf", "../other/a.gguf"]);
+        std::os::unix::fs::symlink(folder.path().join("other"), cache.folder().join("linked")).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("outside.gguf"), cache.folder().join("link.gguf"))
+            .unwrap();
+        let absolute = folder.path().join("outside.gguf");
+        for name in [
+            "../outside.gguf",
+            "../outside",
+            "u/../../outside.gguf",
+            absolute.to_str().unwrap(),
+            cache.folder().join("../other/a.gguf").to_str().unwrap(),
+            cache.folder().join("linked/a.gguf").to_str().unwrap(),
+            "..",
+            "/",
+            cache.folder().to_str().unwrap(),
+        ] {
+            assert!(matches!(cache.remove(name), Err(CacheError::Outside { .. })), "{name}");
+        }
+        assert_eq!(names(&cache), ["link", "u/a"]);
+        // Of a link, the link goes.
+        cache.remove("link").unwrap();
+        assert!(absolute.exists() && folder.path().join("other/a.gguf").exists());
+        assert_eq!(names(&cache), ["u/a"]);
+    }
+
+    #[test]
+    fn the_usual_folder() {
+        let usual = |cache: Option<&str>, home: Option<&str>| {
+            let folder = Cache::usual(|name| {
+                let value = if name == "HOME" { home } else { cache };
+                value.map(str::to_owned)
+            });
+            folder.map(|cache| cache.folder().display().to_string())
+        };
+        assert_eq!(usual(Some("/c"), Some("/h")).unwrap(), "/c/firsttoken/models");
+        assert_eq!(usual(Some("relative"), Some("/h")).unwrap(), "/h/.cache/firsttoken/models");
+        assert_eq!(usual(None, Some("/h")).unwrap(), "/h/.cache/firsttoken/models");
+        assert_eq!(usual(None, None), None);
+    }
+
+    #[test]
+    fn the_table() {
+        let (_folder, cache) = cache(&["u/r/m-F16.gguf", "u/r/cut.gguf", "v/half.gguf.part"]);
+        fs::write(cache.folder().join("u/r/cut.gguf"), b"GGUF\x03").unwrap();
+        let shown = |cache: &Cache| {
+            cache.describe().unwrap().replace(&cache.folder().display().to_string(), "FOLDER")
+        };
+        insta::assert_snapshot!(shown(&cache));
+        let empty = Cache::new(cache.folder().join("nowhere"));
+        assert_eq!(shown(&empty), "No model is in FOLDER; `firsttoken pull NAME` fetches one.");
+    }
+}

@@ -155,8 +155,8 @@ impl Sizing {
             row("1 token".to_owned(), &|kv| size(self.token_bytes(kv))),
             row(format!("{} × {context} tokens", whole(self.batch)), &|kv| size(self.kv_bytes(kv))),
             row("and the weights".to_owned(), &|kv| size(all(kv))),
-            row(format!("{context} tokens fit now"), &fit(memory.available)),
-            row(format!("{context} tokens fit at most"), &fit(memory.total)),
+            row(format!("how many × {context} fit now"), &fit(memory.available)),
+            row(format!("how many × {context} at most"), &fit(memory.total)),
         ];
         let verdict = match TYPES.iter().filter(|(kv, _)| all(*kv) <= memory.available).count() {
             3 => "It fits.".to_owned(),
@@ -164,7 +164,7 @@ impl Sizing {
             fitting => format!("It fits now if kept as {}.", TYPES[3 - fitting].1),
         };
         format!(
-            "{name}: {}, {} parameters, {} layers, {queries} heads over {shared} for keys and values\n\
+            "{name}: {}, {} parameters, {} layers, {queries} heads, {shared} for keys and values\n\
              weights {}; memory of this machine {}, of which {} can be had now\n\n{}\n\n{verdict} \
              The kernels need some room to compute beside it.",
             header.architecture,

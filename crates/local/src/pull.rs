@@ -137,9 +137,9 @@ pub async fn pull(
     if let Some(pulled) = there(options, &target) {
         return Ok(pulled);
     }
+    let expected = agreed(options.checksum, target.checksum)?;
     let file = options.cache.folder().join(&target.place);
     let mut partial = Partial::open(file.with_extension(&PARTIAL[1..]), &target.uri.to_string())?;
-    let expected = agreed(options.checksum, target.checksum)?;
     if let Err(error) = persist(&web, &target.uri, expected, &mut partial, &mut progress).await {
         if partial.bytes() == 0 {
             partial.remove();

@@ -21,7 +21,7 @@ struct Place {
 
 impl Place {
     fn new(hub: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
             cache: Cache::new(folder.path().join("models")),
             hub: hub.to_owned(),
@@ -46,25 +46,25 @@ impl Place {
 
     /// Where the only model in part lies, and how long it is.
     fn partial(&self) -> (PathBuf, u64) {
-        let name = self.files().into_iter().find(|name| name.ends_with(".part")).unwrap();
+        let name = self.files().into_iter().find(|name| name.ends_with(".part")).expect("a model in part");
         let file = self.folder.path().join(name);
-        let bytes = std::fs::metadata(&file).unwrap().len();
+        let bytes = std::fs::metadata(&file).expect("its length").len();
         (file, bytes)
     }
 }
 
 fn add_files(root: &Path, folder: &Path, files: &mut Vec<String>) {
-    for found in std::fs::read_dir(folder).unwrap().flatten() {
-        match found.file_type().unwrap().is_dir() {
+    for found in std::fs::read_dir(folder).expect("a folder").flatten() {
+        match found.path().is_dir() {
             true => add_files(root, &found.path(), files),
-            false => files.push(found.path().strip_prefix(root).unwrap().display().to_string()),
+            false => files.push(found.path().strip_prefix(root).expect("a file below").display().to_string()),
         }
     }
 }
 
 /// A model; another seed is another one of the same length.
 fn model(seed: u64) -> Vec<u8> {
-    Recipe { seed, ..Recipe::default() }.bytes().unwrap()
+    Recipe { seed, ..Recipe::default() }.bytes().expect("a model")
 }
 
 fn sum(bytes: &[u8]) -> String {
@@ -72,7 +72,7 @@ fn sum(bytes: &[u8]) -> String {
 }
 
 fn checksum(bytes: &[u8]) -> Checksum {
-    sum(bytes).parse().unwrap()
+    sum(bytes).parse().expect("a checksum")
 }
 
 /// What a hub says of a repository with these files.
@@ -251,7 +251,7 @@ async fn what_is_no_model_is_not_kept() {
     let page = "<!doctype html><title>Sign in</title>".repeat(1000);
     let shortened = model(1)[..9000].to_vec();
     for (body, word) in
-        [(page.into_bytes(), "no GGUF file"), (shortened, "bytes"), (b"GGUF".to_vec(), "ends")]
+        [(page.into_bytes(), "no GGUF file"), (shortened, "longer than the file"), (b"GGUF".to_vec(), "ends")]
     {
         let server = Server::start(move |asked, _| Reply::file(asked, &body, None)).await;
         let place = Place::new(pull::HUB);

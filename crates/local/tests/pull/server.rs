@@ -99,15 +99,15 @@ pub(crate) struct Server {
 impl Server {
     /// `answer` is given each request and how many came before it.
     pub(crate) async fn start(answer: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let record = Arc::clone(&asked);
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let Some(request) = request(&mut stream).await else { continue };
                 let before = {
-                    let mut record = record.lock().unwrap();
+                    let mut record = record.lock().expect("no panic");
                     record.push(request.clone());
                     record.len() - 1
                 };
@@ -119,7 +119,7 @@ impl Server {
 
     /// Every request so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().expect("no panic").clone()
     }
 }
 
