@@ -63,6 +63,10 @@ pub(crate) fn resolve(model: &Path) -> anyhow::Result<PathBuf> {
 
 /// The file of a model that is named by a file or a pulled name.
 pub(crate) fn on_disk(model: &Path) -> anyhow::Result<PathBuf> {
+    found(model, &Folder::default())
+}
+
+fn found(model: &Path, folder: &Folder) -> anyhow::Result<PathBuf> {
     if model.is_file() {
         return Ok(model.to_owned());
     }
@@ -71,7 +75,7 @@ pub(crate) fn on_disk(model: &Path) -> anyhow::Result<PathBuf> {
         bail!("{shown} is a folder; give a GGUF file in it");
     }
     let name = model.to_str().with_context(|| format!("there is no file {shown}"))?;
-    match Folder::default().cache()?.find(name) {
+    match folder.cache()?.find(name) {
         Ok(found) => Ok(found.file),
         Err(error) => bail!("there is no file {shown}, and {error}"),
     }
@@ -80,4 +84,29 @@ pub(crate) fn on_disk(model: &Path) -> anyhow::Result<PathBuf> {
 /// A variable of the environment, unless it is empty.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_or_a_pulled_name() {
+        let place = std::env::temp_dir().join(format!("firsttoken-models-{}", std::process::id()));
+        let pulled = place.join("u/r/m-Q4_0.gguf");
+        std::fs::create_dir_all(pulled.parent().unwrap()).unwrap();
+        std::fs::write(&pulled, "").unwrap();
+        let folder = Folder { dir: Some(place.clone()) };
+        let found = |model: &Path| found(model, &folder).map_err(|error| error.to_string());
+        for name in [pulled.to_str().unwrap(), "u/r:Q4_0", "u/r", "m-"] {
+            assert_eq!(found(Path::new(name)).as_ref(), Ok(&pulled), "{name}");
+        }
+        assert!(found(&place).unwrap_err().contains("is a folder"));
+        let missing = found(Path::new("missing.gguf")).unwrap_err();
+        assert!(
+            missing.contains("no file missing.gguf") && missing.contains("there is u/r/m-Q4_0"),
+            "{missing}"
+        );
+        std::fs::remove_dir_all(&place).unwrap();
+    }
 }

@@ -78,7 +78,11 @@ impl Memory {
 
 /// A context longer than what the model was made for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the model was made for {made_for} tokens; a context of {context} is more: ask for less")]
+#[error(
+    "the model was made for {} tokens; a context of {} is more: ask for less",
+    whole(*made_for),
+    whole(*context)
+)]
 pub struct TooLong {
     /// What was asked for, in tokens.
     pub context: u64,
