@@ -6,8 +6,11 @@
 
 mod chat;
 mod key;
+mod kv;
 mod log;
+mod models;
 mod process;
+mod pull;
 mod serve;
 mod sim;
 
@@ -34,6 +37,12 @@ enum Verb {
     Chat(chat::Arguments),
     /// Start a simulated provider: scripted answers, latencies and faults.
     Sim(sim::Arguments),
+    /// Fetch a model file from a hub or an address.
+    Pull(pull::Arguments),
+    /// List or remove the models that were pulled.
+    Models(models::Arguments),
+    /// Say what a model needs of this machine's memory.
+    Kv(kv::Arguments),
     /// Make keys for callers of the gateway.
     Key(key::Arguments),
     /// Check a configuration file; report all problems at once.
@@ -49,6 +58,9 @@ fn main() -> ExitCode {
         Verb::Serve(arguments) => serve::run(&arguments),
         Verb::Chat(arguments) => return chat::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
+        Verb::Pull(arguments) => pull::run(&arguments),
+        Verb::Models(arguments) => models::run(&arguments),
+        Verb::Kv(arguments) => kv::run(&arguments),
         Verb::Key(arguments) => key::run(&arguments),
         Verb::CheckConfig { file } => serve::check(&file),
     };

@@ -13,7 +13,7 @@ use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
 use crate::process::{Asked, Signals};
-use crate::{log, process};
+use crate::{log, models, process};
 
 /// Most bytes on their way between the gateway and the engine, in each direction.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -29,7 +29,8 @@ pub(crate) struct Arguments {
     /// Answer by a simulated provider in this process, instead of a real one.
     #[arg(long, conflicts_with = "config")]
     sim: bool,
-    /// Answer by a model on this machine too: a GGUF file. Its name is that of the file, without ending.
+    /// Answer by a model on this machine too: a GGUF file, the name of a pulled one or its beginning, or
+    /// an address, from which it is pulled first. Its name is that of the file, without ending.
     #[arg(long, conflicts_with = "sim")]
     model: Vec<PathBuf>,
     /// How to log: text or json. FIRSTTOKEN_LOG filters, `warn` or `request=info`.
@@ -38,6 +39,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    // Once: a name shall mean the same file when the configuration is read again.
+    let model: Vec<_> =
+        arguments.model.iter().map(|model| models::resolve(model)).collect::<Result<_, _>>()?;
+    let arguments = &Arguments { model, ..arguments.clone() };
     let simulated = arguments.sim.then(simulate).transpose()?;
     let (config, source) = match simulated {
         Some(address) => {

@@ -12,15 +12,25 @@
 //! - `answer`: from its pieces to a stream, or to a whole body; `completion` is its older form.
 //! - `metrics`, `health`: what is counted, and whether the engines work.
 //!
+//! And what is done with model files before one is run:
+//! - [`kv`]: what a model needs of this machine's memory.
+//! - [`cache`]: the folder of fetched models, and how they are named.
+//! - [`pull`]: fetching one from a hub or any address.
+//! - [`figures`]: numbers for people.
+//!
 //! Invariant: a request whose client has left is computed no further; a refusal costs no computation.
 
 mod answer;
 mod ask;
+pub mod cache;
 mod completion;
+pub mod figures;
 mod health;
 mod hearing;
+pub mod kv;
 mod metrics;
 pub mod model;
+pub mod pull;
 mod server;
 
 pub use model::{Model, Options, StartError};
