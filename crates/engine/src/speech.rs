@@ -2,7 +2,7 @@
 //!
 //! The mouth chooses each token, within the form that the answer must have if it must have one, makes
 //! text of it, reads thinking and calls out of that, and hands it over in pieces. Between the two lie at
-//! most [`PIECES_MAX`] of them: a reader who does not keep up pauses its own sequence and no other, and
+//! most `PIECES_MAX` of them: a reader who does not keep up pauses its own sequence and no other, and
 //! the engine never waits. Dropping the ear cancels.
 //!
 //! Invariant: pieces arrive in order, none is lost, and after the end there are none.

@@ -156,6 +156,10 @@ impl Inbound<'_> {
         record.provider = target.provider.name();
         record.stall_threshold = policy.stall_threshold;
         let mut policy = policy.clone();
+        if target.local {
+            // It sends its head with the first token, and its own queue judges who waits too long.
+            (policy.clocks.headers, policy.clocks.first_content) = (None, None);
+        }
         policy.clocks.total = match (policy.clocks.total, self.deadline) {
             (Some(total), Some(deadline)) => Some(total.min(deadline)),
             (total, deadline) => total.or(deadline),

@@ -1,10 +1,10 @@
 //! The next step: who computes how much, and what moves in memory before.
 //!
-//! - [`plan`]: the rows of a step. Decode first, then prefill within a budget that keeps the pace of
+//! - `plan`: the rows of a step. Decode first, then prefill within a budget that keeps the pace of
 //!   whoever reads along.
-//! - [`admission`]: whether a request will be answered in time, and when to come back if not.
-//! - [`admit`]: who goes to work, and with which prefix that is computed already.
-//! - [`memory`]: what is kept, saved, dropped, and who makes room.
+//! - `admission`: whether a request will be answered in time, and when to come back if not.
+//! - `admit`: who goes to work, and with which prefix that is computed already.
+//! - `memory`: what is kept, saved, dropped, and who makes room.
 //!
 //! The shell calls [`Scheduler::next_step`], does the step's operations in their order, computes its
 //! rows, and tells: [`Scheduler::on_computed`], then [`Scheduler::on_sampled`] for each run that

@@ -151,12 +151,15 @@ impl Scheduler {
         pays.then(|| at_once - prefill(0))
     }
 
-    /// Rows of prefill beside `decoding` rows.
+    /// Rows of prefill beside `decoding` rows: what the pace of the readers leaves, in whole tiles. Where
+    /// the pace cannot be kept whatever is done, a tile, so that it is over soon.
     fn budget(&self, decoding: u32) -> u32 {
-        let least = decoding + self.limits.prefill_min;
-        let total = self.rows_max().max(least);
-        let total = total.max(decoding + 1).min(self.limits.rows_max.max(decoding + 1));
-        let tile = self.limits.tile;
+        let (tile, most) = (self.limits.tile, self.limits.rows_max.max(decoding + 1));
+        let (paced, least) = (self.rows_max(), decoding + self.limits.prefill_min);
+        if paced < least {
+            return (decoding + tile).min(most) - decoding;
+        }
+        let total = paced.max(decoding + 1).min(most);
         let whole = total - total % tile;
         let total = if whole >= least { whole } else { total };
         total - decoding
