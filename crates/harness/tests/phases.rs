@@ -13,11 +13,15 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// Answers with so many tokens are streams beside the others: they stop half-way until one of those is over.
 const LONG: u64 = 1_000;
 
+/// Prompts of so many letters are refused, the first three times.
+const REFUSED: usize = 77;
+
 /// What the server has seen.
 #[derive(Default)]
 struct Seen {
     prompts: Mutex<Vec<String>>,
     answered: Mutex<u64>,
+    refusals: Mutex<u64>,
     changed: Condvar,
 }
 
@@ -52,6 +56,14 @@ fn answer(client: TcpStream, seen: &Seen) -> Outcome {
     let letters = prompt.len();
     seen.prompts.lock().unwrap_or_else(PoisonError::into_inner).push(prompt);
     let mut client = client;
+    if letters == REFUSED {
+        let mut refusals = seen.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        *refusals += 1;
+        if *refusals <= 3 {
+            write!(client, "HTTP/1.1 429 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n")?;
+            return Ok(());
+        }
+    }
     write!(client, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")?;
     let token = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n";
     if out >= LONG {
@@ -118,5 +130,24 @@ fn streams_beside_are_waited_for_and_a_refusal_is_a_failure() -> Outcome {
     // Too short to last beside the others.
     let report = run(&url, &["streams:beside,own=8,out=9", "prompt:together,own=50"])?;
     assert_eq!(report["failed"], 1, "{report}");
+    Ok(())
+}
+
+#[test]
+fn who_arrives_in_time_is_good_and_who_is_refused_comes_again() -> Outcome {
+    let url = serve(&Arc::default())?;
+    let fine = "fine:arriving,own=9,out=3,rate=6000,seconds=1,ttft_ms=60000,itl_ms=60000";
+    // An answer within no time at all is nobody's.
+    let late = "late:arriving,own=9,out=3,rate=600,seconds=1,itl_ms=0";
+    let report = run(&url, &[fine, late])?;
+    let (fine, late) = (&report["phases"]["fine"], &report["phases"]["late"]);
+    assert_eq!(report["failed"], 0, "{report}");
+    assert!(fine["requests"].as_u64() > Some(50) && fine["good"] == fine["requests"], "{report}");
+    assert!(late["requests"].as_u64() > Some(0), "{report}");
+    // Refused twice; refused once and then taken; taken.
+    let report = run(&url, &["turned:in-turn,count=3,own=77"])?;
+    let turned = &report["phases"]["turned"];
+    assert_eq!((&turned["refused"], &turned["refused_again"]), (&json!(2), &json!(1)), "{report}");
+    assert_eq!((&turned["requests"], &report["failed"]), (&json!(2), &json!(1)), "{report}");
     Ok(())
 }

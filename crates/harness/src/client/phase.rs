@@ -1,5 +1,5 @@
 //! What is asked of a model server, as phases that follow each other: so many requests, of such prompts,
-//! together, one after the other, or beside all that comes later.
+//! together, one after the other, beside all that comes later, or as they happen to arrive.
 //!
 //! A phase is one word of a command line: `cold:together,count=8,shared=2048,own=64,out=32`. One letter of a
 //! prompt is one token of the models that `synth` makes, so lengths are exact but for the template's own
@@ -8,6 +8,7 @@
 //! Invariant: the same seed gives the same prompts.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 /// How the requests of a phase stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub enum How {
     InTurn,
     /// All at once; the phase ends when each is under way, and they go on beside the later phases.
     Beside,
+    /// At times of their own, whoever waits (an open loop, with exponential gaps), beside the later phases
+    /// too; the run ends when all have been answered.
+    Arriving,
 }
 
 /// Requests of one kind.
@@ -39,6 +43,33 @@ pub struct Phase {
     pub out: usize,
     /// The likeliest token always, in place of a draw.
     pub greedy: bool,
+    /// How many arrive in a minute, on the average.
+    pub rate: usize,
+    /// For how long they arrive, s.
+    pub seconds: usize,
+    /// A good answer begins within so much, ms, …
+    pub ttft_ms: usize,
+    /// … and the 99th percentile of its gaps is within so much, ms.
+    pub itl_ms: usize,
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            how: How::Together,
+            count: 1,
+            shared: 0,
+            each: 0,
+            own: 0,
+            out: 1,
+            greedy: false,
+            rate: 60,
+            seconds: 60,
+            ttft_ms: usize::MAX,
+            itl_ms: usize::MAX,
+        }
+    }
 }
 
 impl FromStr for Phase {
@@ -51,10 +82,10 @@ impl FromStr for Phase {
             Some("together") => How::Together,
             Some("in-turn") => How::InTurn,
             Some("beside") => How::Beside,
-            how => return Err(format!("{how:?}: together, in-turn or beside")),
+            Some("arriving") => How::Arriving,
+            how => return Err(format!("{how:?}: together, in-turn, beside or arriving")),
         };
-        let name = name.to_owned();
-        let mut phase = Self { name, how, count: 1, shared: 0, each: 0, own: 0, out: 1, greedy: false };
+        let mut phase = Self { name: name.to_owned(), how, ..Self::default() };
         for word in words {
             if word == "greedy" {
                 phase.greedy = true;
@@ -67,11 +98,18 @@ impl FromStr for Phase {
                 "each" => &mut phase.each,
                 "own" => &mut phase.own,
                 "out" => &mut phase.out,
-                _ => return Err(format!("{key}: count, shared, each, own or out")),
+                "rate" => &mut phase.rate,
+                "seconds" => &mut phase.seconds,
+                "ttft_ms" => &mut phase.ttft_ms,
+                "itl_ms" => &mut phase.itl_ms,
+                _ => {
+                    let known = "count, shared, each, own, out, rate, seconds, ttft_ms or itl_ms";
+                    return Err(format!("{key}: {known}"));
+                }
             };
             *place = number.parse().map_err(|e| format!("{word}: {e}"))?;
         }
-        if phase.count == 0 || phase.out == 0 || phase.shared + phase.each + phase.own == 0 {
+        if phase.count * phase.out * phase.rate == 0 || phase.shared + phase.each + phase.own == 0 {
             return Err(format!("{text}: a request, a letter and a token at least"));
         }
         Ok(phase)
@@ -94,6 +132,24 @@ impl Phase {
         letters(seed, Part::Each(place), self.each, &mut text);
         letters(seed, Part::Own(nth), self.own, &mut text);
         text
+    }
+
+    /// When each request comes, after the phase has begun.
+    pub(crate) fn arrivals(&self, seed: u64) -> Vec<Duration> {
+        if self.how != How::Arriving {
+            return vec![Duration::ZERO; self.count];
+        }
+        // Each phase has times of its own, by its name.
+        let own = self.name.bytes().fold(seed, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
+        let mut random = fastrand::Rng::with_seed(own);
+        let (mut at, mut arrivals) = (0.0, Vec::new());
+        loop {
+            at -= (1.0 - random.f64()).ln() * 60.0 / self.rate as f64;
+            if at >= self.seconds as f64 {
+                return arrivals;
+            }
+            arrivals.push(Duration::from_secs_f64(at));
+        }
     }
 }
 
@@ -123,6 +179,17 @@ mod tests {
         {
             assert!(wrong.parse::<Phase>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn arrivals_keep_their_rate_and_their_seed() {
+        let phase: Phase = "x:arriving,own=1,rate=600,seconds=100".parse().unwrap();
+        let arrivals = phase.arrivals(1);
+        // Poisson: 1,000 give or take four times 32.
+        assert!(arrivals.len().abs_diff(1_000) < 128, "{}", arrivals.len());
+        assert!(arrivals.is_sorted() && arrivals.iter().all(|at| at.as_secs() < 100));
+        assert_eq!(arrivals, phase.arrivals(1));
+        assert_ne!(arrivals, phase.arrivals(2));
     }
 
     #[test]
