@@ -44,6 +44,8 @@ pub(super) fn rounds(scenario: &Scenario, plan: &Plan, launcher: &Launcher) -> R
         Load::Connecting => connecting(plan, launcher).map(|round| vec![round]),
         Load::Command(args) => Ok(vec![command(args)?]),
         Load::Engine(ref load) => engine::rounds(scenario.name, load, plan, launcher),
+        Load::Overload => engine::overload::rounds(scenario.name, plan, launcher),
+        Load::Relayed => engine::relayed::rounds(scenario.name, plan, launcher),
     }
 }
 

@@ -109,7 +109,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let recorded =
         plan.rounds >= ROUNDS_MIN && options.gateway.is_none() && !options.peer_only && !options.quick;
     for scenario in table::scenarios().filter(|s| wanted.iter().any(|b| b.scenario == s.name)) {
-        let peer = if matches!(scenario.load, Load::Engine(_)) { engine::version() } else { record::nginx() };
+        let engine = matches!(scenario.load, Load::Engine(_) | Load::Overload | Load::Relayed);
+        let peer = if engine { engine::version() } else { record::nginx() };
         let setting = Setting::here(peer?)?;
         let rounds = measure::rounds(scenario, &plan, &launcher)?;
         let bars: Vec<&Bar> = wanted.iter().filter(|b| b.scenario == scenario.name).collect();

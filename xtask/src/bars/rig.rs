@@ -187,7 +187,11 @@ impl Launcher {
         Ok(Subject { arm, url, url_http2, headers: Vec::new(), process: Some(process) })
     }
 
-    fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
+    /// Writes a configuration; where it is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.dir.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
@@ -324,6 +328,15 @@ impl Client<'_> {
     /// When it fails; what it said is in the message.
     pub(super) fn report(self) -> Result<Value> {
         Ok(serde_json::from_str(&process::output(&mut self.command())?)?)
+    }
+
+    /// Starts it; nobody listens to what it says, and it ends with what is returned.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn spawn(self) -> Result<Running> {
+        let child = self.command().stdout(Stdio::null()).spawn()?;
+        Ok(Running { child, what: "load-client" })
     }
 
     /// Starts one that keeps its streams until it is dropped.

@@ -49,6 +49,10 @@ pub(super) enum Load {
     Command(&'static [&'static str]),
     /// Phases of requests at an engine.
     Engine(Engine),
+    /// More requests than an engine can answer.
+    Overload,
+    /// Relayed streams beside an engine that has all it can do.
+    Relayed,
 }
 
 /// One closed loop.

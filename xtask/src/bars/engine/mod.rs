@@ -3,12 +3,15 @@
 //!
 //! - [`table`]: what is asked of them, and the bars
 //! - [`rig`]: the processes
+//! - [`overload`], [`relayed`]: two scenarios that are more than phases
 //!
 //! Whoever has its turn has the machine: a fresh process, with a cache as empty as its neighbour's, that
 //! ends with the turn. Only where a scenario is about a cache that is full does ours live on.
 //!
 //! Invariant: both sides hear the same phases with the same prompts, and a failed request is said.
 
+pub(super) mod overload;
+pub(super) mod relayed;
 mod rig;
 pub(super) mod table;
 
@@ -67,6 +70,11 @@ fn hear(stage: &Stage<'_>, server: &Server, phases: &[&str], seed: u64) -> Resul
         println!("    {count} × {error}");
     }
     Ok(report)
+}
+
+/// Borrowed, as [`hear`] takes them.
+fn shown(phases: &[String]) -> Vec<&str> {
+    phases.iter().map(String::as_str).collect()
 }
 
 /// TTFT of the phase `later`, p50, as a part of the phase `first`; `None` where there are no such two.

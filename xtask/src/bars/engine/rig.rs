@@ -62,6 +62,34 @@ impl<'a> Stage<'a> {
             Arm::Tuned => ("llama-server", self.peer(addr, &TUNED), "/health"),
             _ => ("firsttoken", self.ours(addr), "/readyz"),
         };
+        self.start(what, &mut command, addr, ready)
+    }
+
+    /// Our gateway with an engine of its own, before this mock.
+    ///
+    /// # Errors
+    /// When it does not come up; its log is in the message.
+    pub(super) fn gateway(&self, mock: SocketAddr) -> Result<Server> {
+        let addr = free_port()?;
+        let config = self.launcher.file(
+            &format!("engine-{}.toml", addr.port()),
+            &format!(
+                "[[upstreams]]\nname = \"mock\"\nprovider = \"openai\"\nbase_url = \"http://{mock}\"\n\
+                 auth = \"none\"\n[[models]]\nname = \"*\"\nupstream = \"mock\"\n"
+            ),
+        )?;
+        let mut command = self.ours(addr);
+        command.arg("--config").arg(config);
+        self.start("firsttoken", &mut command, addr, "/readyz")
+    }
+
+    fn start(
+        &self,
+        what: &'static str,
+        command: &mut Command,
+        addr: SocketAddr,
+        ready: &str,
+    ) -> Result<Server> {
         let log = self.launcher.dir.join(format!("{what}-{}.log", addr.port()));
         let process = start(what, command.current_dir(&self.launcher.dir), &log, addr)?;
         for _ in 0..LOAD.as_millis() / POLL.as_millis() {
@@ -95,6 +123,11 @@ impl<'a> Stage<'a> {
     pub(super) fn client(&self, server: &Server) -> Client<'_> {
         let url = format!("http://{}/v1/chat/completions", server.addr);
         self.launcher.client_everywhere("phases", &url).with(&["--model", MODEL])
+    }
+
+    /// A client of the mock behind that gateway.
+    pub(super) fn relayed(&self, server: &Server) -> Client<'_> {
+        self.launcher.client_everywhere("load", &format!("http://{}/v1/chat/completions", server.addr))
     }
 }
 
