@@ -38,7 +38,7 @@ enum Verb {
     },
     /// Check everything, installing what that needs
     Test(test::Options),
-    /// List what we promise about speed, or measure it beside nginx
+    /// List what we promise about speed, or measure it beside a peer
     Bars(bars::Options),
     /// Check layering, sizes, bans, documents
     Tidy,

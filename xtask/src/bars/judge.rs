@@ -15,8 +15,6 @@ use super::table::Bar;
 
 /// Where the peer against itself must lie for a ratio to mean anything.
 const EQUAL: std::ops::RangeInclusive<f64> = 0.85..=1.18;
-/// A 99th percentile of fewer samples an arm is no percentile.
-const SAMPLES_MIN: f64 = 2_000.0;
 /// What the interval must cover.
 const CONFIDENCE: f64 = 0.95;
 
@@ -26,12 +24,70 @@ const CONFIDENCE: f64 = 0.95;
 pub(super) enum Arm {
     /// Our gateway.
     Ours,
-    /// The peer.
+    /// The peer of the gateway.
     Nginx,
     /// Another process of the same peer.
     Again,
     /// Nothing between client and mock: the floor of the rig.
     Direct,
+    /// The peer of the engine, as it comes.
+    Llama,
+    /// The same, tuned by hand for the case.
+    Tuned,
+    /// Our engine with an empty cache.
+    Clean,
+}
+
+/// Beside whom a ratio is formed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// nginx, the gateway's.
+    Nginx,
+    /// llama-server, the engine's.
+    Llama,
+    /// llama-server with options for the case.
+    Tuned,
+    /// Our own engine with an empty cache.
+    Clean,
+}
+
+impl Peer {
+    /// Who is below the line of a ratio.
+    const fn arm(self) -> Arm {
+        match self {
+            Self::Nginx => Arm::Nginx,
+            Self::Llama => Arm::Llama,
+            Self::Tuned => Arm::Tuned,
+            Self::Clean => Arm::Clean,
+        }
+    }
+
+    /// Whose equal [`Arm::Again`] is: the peer as it comes.
+    pub(super) const fn equal(self) -> Self {
+        match self {
+            Self::Tuned => Self::Llama,
+            peer => peer,
+        }
+    }
+
+    /// As readers know it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Llama => "llama-server",
+            Self::Tuned => "llama-server tuned",
+            Self::Clean => "an empty cache",
+        }
+    }
+
+    /// A 99th percentile of fewer samples an arm is no percentile. A stream of an engine that stands still
+    /// for seconds says few tokens meanwhile: there a p99 is about the longest gap, and meant so.
+    const fn samples_min(self) -> f64 {
+        match self {
+            Self::Nginx => 2_000.0,
+            Self::Llama | Self::Tuned | Self::Clean => 20.0,
+        }
+    }
 }
 
 /// One round: a report per arm.
@@ -42,6 +98,8 @@ pub(super) type Round = BTreeMap<Arm, Value>;
 pub(super) enum Judge {
     /// Median over the rounds of ours ÷ peer, at most `max`; without one it is only reported.
     Ratio { max: Option<f64> },
+    /// The interval of that median reaches 1, and ends at most at `max`.
+    Parity { max: f64 },
     /// Our figure alone, at most `max`.
     Plain { fold: Fold, max: f64 },
 }
@@ -118,31 +176,40 @@ pub(super) struct Outcome {
 /// Judges one bar by all rounds of its scenario.
 pub(super) fn judge(bar: &Bar, rounds: &[Round]) -> Outcome {
     match bar.judge {
-        Judge::Ratio { max } => judge_ratio(bar, rounds, max),
+        Judge::Ratio { max } => judge_ratio(bar, rounds, max, |ours, max| ours.median <= max),
+        Judge::Parity { max } => {
+            judge_ratio(bar, rounds, Some(max), |ours, max| ours.interval.0 <= 1.0 && ours.interval.1 <= max)
+        }
         Judge::Plain { fold, max } => judge_plain(bar, rounds, fold, max),
     }
 }
 
-fn judge_ratio(bar: &Bar, rounds: &[Round], max: Option<f64>) -> Outcome {
+fn judge_ratio(
+    bar: &Bar,
+    rounds: &[Round],
+    max: Option<f64>,
+    holds: impl Fn(Paired, f64) -> bool,
+) -> Outcome {
+    let peer = bar.peer.arm();
     let at = |round: &Round, arm| number(round, arm, bar.figure);
     let ratios = |top, bottom| {
         let one = |r| Some(at(r, top)? / at(r, bottom).filter(|x| *x > 0.0)?);
         paired(&rounds.iter().filter_map(one).collect::<Vec<_>>())
     };
-    let ours = ratios(Arm::Ours, Arm::Nginx);
-    let again = ratios(Arm::Again, Arm::Nginx);
+    let ours = ratios(Arm::Ours, peer);
+    let again = ratios(Arm::Again, bar.peer.equal().arm());
     let net = |r: &Round| {
         let floor = at(r, Arm::Direct)?;
-        Some((at(r, Arm::Ours)? - floor) / Some(at(r, Arm::Nginx)? - floor).filter(|x| *x > 0.0)?)
+        Some((at(r, Arm::Ours)? - floor) / Some(at(r, peer)? - floor).filter(|x| *x > 0.0)?)
     };
-    let arms = [Arm::Ours, Arm::Nginx, Arm::Again, Arm::Direct];
+    let arms = [Arm::Ours, peer, Arm::Again, Arm::Direct];
     let of_arm = |arm| Some((arm, median(&rounds.iter().filter_map(|r| at(r, arm)).collect::<Vec<_>>())?));
     let note = problem(bar, rounds, &arms);
     let equal = again.is_some_and(|a| EQUAL.contains(&a.median));
     let verdict = match (max, ours) {
         (None, Some(_)) => Some(Verdict::Reported),
         (Some(_), Some(_)) if !equal || note.is_some() => Some(Verdict::Unresolved),
-        (Some(max), Some(ours)) if ours.median <= max => Some(Verdict::Holds),
+        (Some(max), Some(ours)) if holds(ours, max) => Some(Verdict::Holds),
         (Some(_), Some(_)) => Some(Verdict::FallsShort),
         (_, None) if rounds.iter().any(|r| r.contains_key(&Arm::Ours)) => Some(Verdict::Unresolved),
         (_, None) => None,
@@ -161,7 +228,7 @@ fn judge_ratio(bar: &Bar, rounds: &[Round], max: Option<f64>) -> Outcome {
 fn judge_plain(bar: &Bar, rounds: &[Round], fold: Fold, max: f64) -> Outcome {
     let of_arm = |arm| Some((arm, folded(bar.figure, rounds, arm, fold)?));
     let arms: BTreeMap<Arm, f64> =
-        [Arm::Ours, Arm::Nginx, Arm::Again, Arm::Direct].into_iter().filter_map(of_arm).collect();
+        [Arm::Ours, bar.peer.arm(), Arm::Again, Arm::Direct].into_iter().filter_map(of_arm).collect();
     let figure = arms.get(&Arm::Ours).copied();
     let note = problem(bar, rounds, &[Arm::Ours]);
     let measured = rounds.iter().any(|r| r.contains_key(&Arm::Ours));
@@ -187,7 +254,7 @@ fn problem(bar: &Bar, rounds: &[Round], arms: &[Arm]) -> Option<String> {
             return Some(format!("{name}: {error}"));
         }
         let samples = bar.figure.strip_suffix("/p99").map(|p| sum(&format!("{p}/n")));
-        if reports().next().is_some() && samples.is_some_and(|n| n < SAMPLES_MIN) {
+        if reports().next().is_some() && samples.is_some_and(|n| n < bar.peer.samples_min()) {
             return Some(format!("{name}: {} samples are too few for a p99", samples.unwrap_or(0.0)));
         }
     }
@@ -244,7 +311,8 @@ mod tests {
     use super::*;
 
     fn bar(judge: Judge, figure: &'static str) -> Bar {
-        Bar { name: "x".into(), what: "x".into(), scenario: "x", figure, unit: "µs", judge }
+        let (name, what) = ("x".into(), "x".into());
+        Bar { name, what, scenario: "x", figure, unit: "µs", judge, peer: Peer::Nginx }
     }
 
     /// Rounds on a machine that becomes slower and slower: the pairs see through it.
@@ -281,6 +349,23 @@ mod tests {
         assert_eq!(verdict(9.0, 1.0, None), Some(Verdict::Reported));
         let outcome = judge(&bar(Judge::Ratio { max: Some(1.3) }, "/d/p99"), &rounds(1.5, 1.0));
         assert_eq!((outcome.figure, outcome.net), (Some(1.5), Some(2.0)));
+    }
+
+    #[test]
+    fn parity_is_an_interval_that_reaches_one() {
+        let verdict = |ours: &[f64]| {
+            let round = |us: &f64| {
+                let arms = [(Arm::Ours, *us), (Arm::Llama, 1.0), (Arm::Again, 1.0)];
+                arms.into_iter().map(|(arm, us)| (arm, json!({ "us": us }))).collect()
+            };
+            let rounds: Vec<Round> = ours.iter().map(round).collect();
+            let parity = Bar { peer: Peer::Llama, ..bar(Judge::Parity { max: 1.053 }, "/us") };
+            judge(&parity, &rounds).verdict
+        };
+        assert_eq!(verdict(&[0.99, 1.01, 1.0, 1.02, 1.03, 1.0, 0.98]), Some(Verdict::Holds));
+        assert_eq!(verdict(&[0.7; 7]), Some(Verdict::Holds));
+        assert_eq!(verdict(&[1.01, 1.02, 1.01, 1.03, 1.02, 1.01, 1.02]), Some(Verdict::FallsShort));
+        assert_eq!(verdict(&[0.9, 1.2, 1.0, 1.0, 1.0, 1.0, 1.0]), Some(Verdict::FallsShort));
     }
 
     #[test]

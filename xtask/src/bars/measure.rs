@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::judge::{Arm, Round};
 use super::rig::{Held, Launcher, Rig, Subject, free_port};
 use super::table::{Closed, Load, MANY, Scenario};
-use super::{Plan, quiet};
+use super::{Plan, engine, quiet};
 use crate::process;
 
 /// Time after the ramp before anything counts.
@@ -43,6 +43,9 @@ pub(super) fn rounds(scenario: &Scenario, plan: &Plan, launcher: &Launcher) -> R
         Load::Stalled => stalled(plan, launcher),
         Load::Connecting => connecting(plan, launcher).map(|round| vec![round]),
         Load::Command(args) => Ok(vec![command(args)?]),
+        Load::Engine(ref load) => engine::rounds(scenario.name, load, plan, launcher),
+        Load::Overload => engine::overload::rounds(scenario.name, plan, launcher),
+        Load::Relayed => engine::relayed::rounds(scenario.name, plan, launcher),
     }
 }
 
@@ -51,17 +54,33 @@ type Turn<'a> = dyn Fn(&Rig, &Subject, usize) -> Result<Value> + 'a;
 
 fn in_turns(scenario: &Scenario, plan: &Plan, launcher: &Launcher, turn: &Turn<'_>) -> Result<Vec<Round>> {
     let rig = launcher.rig(&plan.arms(), &[])?;
+    in_rotation(scenario.name, plan, &plan.arms(), |arm, number| {
+        let subject = rig.subjects.iter().find(|subject| subject.arm == arm);
+        turn(&rig, subject.context("every arm has a subject")?, number)
+    })
+}
+
+/// Rounds in which each of `arms` has its turn, by its name and the number of the round.
+///
+/// # Errors
+/// When a turn fails.
+pub(super) fn in_rotation(
+    name: &str,
+    plan: &Plan,
+    arms: &[Arm],
+    turn: impl Fn(Arm, usize) -> Result<Value>,
+) -> Result<Vec<Round>> {
     let mut rounds = Vec::new();
     for number in 0..plan.rounds {
         wait_for_quiet(plan)?;
         let mut round = Round::new();
-        for i in 0..rig.subjects.len() {
-            let subject = &rig.subjects[(number + i) % rig.subjects.len()];
-            let report = turn(&rig, subject, number)
-                .with_context(|| format!("{}, round {}, {:?}", scenario.name, number + 1, subject.arm))?;
-            round.insert(subject.arm, report);
+        for i in 0..arms.len() {
+            let arm = arms[(number + i) % arms.len()];
+            let report =
+                turn(arm, number).with_context(|| format!("{name}, round {}, {arm:?}", number + 1))?;
+            round.insert(arm, report);
         }
-        println!("{}: round {} of {}", scenario.name, number + 1, plan.rounds);
+        println!("{name}: round {} of {}", number + 1, plan.rounds);
         rounds.push(round);
     }
     Ok(rounds)

@@ -2,13 +2,14 @@
 //!
 //! - [`table`]: every bar and every scenario, as data
 //! - [`rig`]: the processes; [`quiet`]: whether anyone else is at work
-//! - [`measure`]: rounds of figures
+//! - [`measure`]: rounds of figures; [`engine`]: those of the engine
 //! - [`judge`]: from figures to a verdict
 //! - [`record`]: what is kept
 //!
 //! A bar names a scenario, a place in its report and a judge; one scenario may serve several bars and
 //! is run once for all of them.
 
+mod engine;
 mod judge;
 mod measure;
 mod quiet;
@@ -22,10 +23,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::{process, system};
-use judge::{Arm, Outcome, Round};
+use judge::{Arm, Outcome, Peer, Round};
 use record::{Row, Setting};
 use rig::Launcher;
-use table::{Bar, SCENARIOS};
+use table::{Bar, Load};
 
 /// Fewest rounds whose outcome is recorded.
 const ROUNDS_MIN: usize = 7;
@@ -86,8 +87,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return list();
     }
     let wanted = select(&options.names)?;
-    system::ensure(&[&system::NGINX])?;
-    build(options)?;
+    let engines = wanted.iter().any(|bar| bar.peer != Peer::Nginx);
+    let gateways = wanted.iter().any(|bar| bar.peer == Peer::Nginx);
+    if gateways {
+        system::ensure(&[&system::NGINX])?;
+    }
+    build(options, gateways, engines)?;
     let plan = Plan {
         rounds: if options.quick { 2 } else { options.rounds },
         scale: if options.quick { 0.3 } else { 1.0 },
@@ -95,13 +100,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         patience: Duration::from_secs(options.patience),
     };
     let scratch = Scratch::new()?;
-    let gateway = options.gateway.clone().unwrap_or_else(process::firsttoken);
-    let nice = may_be_nice().then_some(NICE);
-    let launcher = Launcher { dir: scratch.0.clone(), gateway, nice };
+    let launcher = Launcher {
+        dir: scratch.0.clone(),
+        gateway: options.gateway.clone().unwrap_or_else(process::firsttoken),
+        engine: options.gateway.clone().unwrap_or_else(|| native().join("release/firsttoken")),
+        nice: may_be_nice().then_some(NICE),
+    };
     let recorded =
         plan.rounds >= ROUNDS_MIN && options.gateway.is_none() && !options.peer_only && !options.quick;
-    for scenario in SCENARIOS.iter().filter(|s| wanted.iter().any(|b| b.scenario == s.name)) {
-        let setting = Setting::here()?;
+    for scenario in table::scenarios().filter(|s| wanted.iter().any(|b| b.scenario == s.name)) {
+        let engine = matches!(scenario.load, Load::Engine(_) | Load::Overload | Load::Relayed);
+        let peer = if engine { engine::version() } else { record::nginx() };
+        let setting = Setting::here(peer?)?;
         let rounds = measure::rounds(scenario, &plan, &launcher)?;
         let bars: Vec<&Bar> = wanted.iter().filter(|b| b.scenario == scenario.name).collect();
         let rows = report(&bars, &rounds, &setting);
@@ -122,12 +132,33 @@ fn may_be_nice() -> bool {
     niceness.is_ok_and(|text| text.trim() == NICE)
 }
 
-fn build(options: &Options) -> Result<()> {
-    process::run(&mut process::cargo(&["build", "--quiet", "--release", "--package", "firsttoken-harness"]))?;
-    if options.gateway.is_none() && !options.peer_only {
-        process::run(&mut process::cargo(&["build", "--quiet", "--release", "--package", "firsttoken"]))?;
+/// Builds who measures and who is measured.
+fn build(options: &Options, gateways: bool, engines: bool) -> Result<()> {
+    let build = |packages: &[&str]| {
+        let packages = packages.iter().flat_map(|package| ["--package", package]);
+        let args: Vec<&str> = ["build", "--quiet", "--release"].into_iter().chain(packages).collect();
+        process::cargo(&args)
+    };
+    process::run(&mut build(&["firsttoken-harness"]))?;
+    let ours = options.gateway.is_none() && !options.peer_only;
+    if gateways && ours {
+        process::run(&mut build(&["firsttoken"]))?;
+    }
+    if engines {
+        process::run(&mut build(&["firsttoken-synth"]))?;
+    }
+    if engines && ours {
+        println!("building the engine for this very machine, as its peer is; the first time takes minutes");
+        let mut build = build(&["firsttoken"]);
+        process::run(build.arg("--target-dir").arg(native()).env("RUSTFLAGS", "-C target-cpu=native"))?;
     }
     Ok(())
+}
+
+/// Where the engine is built with kernels for this very machine: llama-server's are, and otherwise the race
+/// would be about instruction sets.
+fn native() -> PathBuf {
+    process::target().join("native")
 }
 
 /// The bars that one of the names means.
@@ -188,7 +219,7 @@ fn print_beside(bar: &Bar, outcome: &Outcome) {
     println!("    {} {}", arms.join(" · "), bar.unit);
     if let Some(again) = outcome.again {
         let (low, high) = again.interval;
-        println!("    nginx against itself {:.3} ({low:.3}–{high:.3})", again.median);
+        println!("    {} against itself {:.3} ({low:.3}–{high:.3})", bar.peer.equal().name(), again.median);
     }
     if let Some(net) = outcome.net {
         println!("    net of direct {net:.2}");

@@ -67,35 +67,44 @@ impl Setting {
     ///
     /// # Errors
     /// When the clock or the machine cannot be asked.
-    pub(super) fn here() -> Result<Self> {
+    pub(super) fn here(peer: String) -> Result<Self> {
         let when = process::output(&mut process::command("date", &["--utc", "+%FT%TZ"]))?.trim().to_owned();
         let cpus = std::fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
         let model = cpus.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or("unknown CPU");
         let count = cpus.lines().filter(|l| l.starts_with("processor")).count();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let kernel = kernel.split('-').next().unwrap_or_default().trim();
-        let nginx = process::find("nginx").context("nginx is missing\nhint: apt-get install nginx-light")?;
-        let version = std::process::Command::new(nginx).arg("-v").output()?.stderr;
-        let version = String::from_utf8_lossy(&version);
         Ok(Self {
             when,
             machine: format!("{}, {count} CPUs, Linux {kernel}", model.trim_start_matches([' ', '\t', ':'])),
-            peer: version.trim().trim_start_matches("nginx version: ").to_owned(),
+            peer,
         })
     }
+}
+
+/// nginx, by its own words.
+///
+/// # Errors
+/// When it is not there.
+pub(super) fn nginx() -> Result<String> {
+    let nginx = process::find("nginx").context("nginx is missing\nhint: apt-get install nginx-light")?;
+    let version = std::process::Command::new(nginx).arg("-v").output()?.stderr;
+    Ok(String::from_utf8_lossy(&version).trim().trim_start_matches("nginx version: ").to_owned())
 }
 
 impl Row {
     /// The row of an outcome; `None` where we were not measured.
     pub(super) fn of(bar: &Bar, outcome: &Outcome, setting: &Setting) -> Option<Self> {
-        let (max, unit, peer) = match bar.judge {
-            Judge::Ratio { max } => (max, "× nginx", Some(setting.peer.clone())),
-            Judge::Plain { max, .. } => (Some(max), bar.unit, None),
+        let beside = || (format!("× {}", bar.peer.name()), Some(setting.peer.clone()));
+        let (max, (unit, peer)) = match bar.judge {
+            Judge::Ratio { max } => (max, beside()),
+            Judge::Parity { max } => (Some(max), beside()),
+            Judge::Plain { max, .. } => (Some(max), (bar.unit.to_owned(), None)),
         };
         Some(Self {
             name: bar.name.clone(),
             figure: outcome.figure.map(rounded),
-            unit: unit.to_owned(),
+            unit,
             bar: max,
             verdict: outcome.verdict?,
             peer,
@@ -193,7 +202,7 @@ fn spliced(text: &str, table: &str) -> Option<String> {
 
 fn table(rows: &BTreeMap<String, Row>) -> String {
     let mut text =
-        String::from("| what | measured | bar | verdict | nginx against itself |\n|---|---|---|---|---|\n");
+        String::from("| what | measured | bar | verdict | peer against itself |\n|---|---|---|---|---|\n");
     let mut machines: Vec<&str> = Vec::new();
     for bar in bars() {
         let Some(row) = rows.get(&bar.name) else { continue };

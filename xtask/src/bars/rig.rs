@@ -19,7 +19,7 @@ use super::judge::Arm;
 use super::table::STREAM_BYTES_MAX;
 use crate::process;
 
-/// The CPU of whoever is measured.
+/// The CPU of whoever is measured behind a mock.
 const CPU_SUBJECT: &str = "0";
 /// The CPU of mock and client.
 const CPU_RIG: &str = "1";
@@ -67,6 +67,8 @@ pub(super) struct Launcher {
     pub(super) dir: PathBuf,
     /// The gateway's binary.
     pub(super) gateway: PathBuf,
+    /// The same with kernels for this very machine, as the engine's peer has them.
+    pub(super) engine: PathBuf,
     /// Niceness of all, where we may say so: others on the machine disturb less.
     pub(super) nice: Option<&'static str>,
 }
@@ -115,6 +117,7 @@ impl Launcher {
         match arm {
             Arm::Ours => self.ours(upstream),
             Arm::Nginx | Arm::Again => self.nginx(arm, upstream),
+            Arm::Llama | Arm::Tuned | Arm::Clean => bail!("{arm:?} is no gateway"),
             Arm::Direct => {
                 let url = format!("http://{upstream}{CHAT}");
                 Ok(Subject { arm, url_http2: url.clone(), url, headers: Vec::new(), process: None })
@@ -124,15 +127,16 @@ impl Launcher {
 
     /// A command on that CPU, at our priority.
     fn command(&self, cpu: &str, program: &Path) -> Command {
-        let mut command = match self.nice {
-            Some(nice) => {
-                let mut command = Command::new("nice");
-                command.args(["-n", nice, "taskset"]);
-                command
-            }
-            None => Command::new("taskset"),
-        };
+        let mut command = self.everywhere("taskset".as_ref());
         command.args(["--cpu-list", cpu]).arg(program);
+        command
+    }
+
+    /// A command on every CPU, at our priority.
+    pub(super) fn everywhere(&self, program: &Path) -> Command {
+        let Some(nice) = self.nice else { return Command::new(program) };
+        let mut command = Command::new("nice");
+        command.args(["-n", nice]).arg(program);
         command
     }
 
@@ -162,7 +166,7 @@ impl Launcher {
         let log = self.dir.join(format!("firsttoken-{}.log", addr.port()));
         let mut command = self.command(CPU_SUBJECT, &self.gateway);
         command.args(["serve", "--config"]).arg(config);
-        let process = start("firsttoken", command, &log, addr)?;
+        let process = start("firsttoken", &mut command, &log, addr)?;
         let url = format!("http://{addr}{CHAT}");
         let headers = vec![format!("authorization: Bearer {KEY}")];
         Ok(Subject { arm: Arm::Ours, url_http2: url.clone(), url, headers, process: Some(process) })
@@ -178,12 +182,16 @@ impl Launcher {
             self.file(&format!("nginx-{}.conf", addr.port()), &nginx_config(&dir, addr, http2, upstream))?;
         let mut command = self.command(CPU_SUBJECT, &program);
         command.arg("-p").arg(&dir).arg("-c").arg(config).args(["-g", "daemon off;"]);
-        let process = start("nginx", command, &dir.join("stderr"), addr)?;
+        let process = start("nginx", &mut command, &dir.join("stderr"), addr)?;
         let (url, url_http2) = (format!("http://{addr}{CHAT}"), format!("http://{http2}{CHAT}"));
         Ok(Subject { arm, url, url_http2, headers: Vec::new(), process: Some(process) })
     }
 
-    fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
+    /// Writes a configuration; where it is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.dir.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
@@ -211,7 +219,15 @@ fn nginx_config(dir: &Path, addr: SocketAddr, http2: SocketAddr, upstream: Socke
 }
 
 /// Starts a server and waits until it accepts.
-fn start(what: &'static str, mut command: Command, log: &Path, addr: SocketAddr) -> Result<Running> {
+///
+/// # Errors
+/// When it ends, or does not accept; its log is in the message.
+pub(super) fn start(
+    what: &'static str,
+    command: &mut Command,
+    log: &Path,
+    addr: SocketAddr,
+) -> Result<Running> {
     let stderr = File::create(log)?;
     command.stdin(Stdio::null()).stdout(stderr.try_clone()?).stderr(stderr);
     let child = command.spawn().with_context(|| format!("cannot start {what}"))?;
@@ -252,6 +268,8 @@ impl Subject {
 /// Starts one load client at one subject.
 pub(super) struct Client<'a> {
     launcher: &'a Launcher,
+    /// The CPU that it shares with the mock; `None`: wherever there is room.
+    cpu: Option<&'static str>,
     args: Vec<String>,
 }
 
@@ -277,7 +295,13 @@ impl Launcher {
     /// A client of that mode at this URL of that subject.
     pub(super) fn client(&self, mode: &str, subject: &Subject, url: &str) -> Client<'_> {
         let args = std::iter::once(mode.to_owned()).chain(subject.target(url)).collect();
-        Client { launcher: self, args }
+        Client { launcher: self, cpu: Some(CPU_RIG), args }
+    }
+
+    /// A client of that mode, beside a subject that has every CPU.
+    pub(super) fn client_everywhere(&self, mode: &str, url: &str) -> Client<'_> {
+        let args = [mode, "--url", url].map(str::to_owned).to_vec();
+        Client { launcher: self, cpu: None, args }
     }
 }
 
@@ -290,7 +314,10 @@ impl Client<'_> {
 
     fn command(&self) -> Command {
         let program = process::target().join("release/load-client");
-        let mut command = self.launcher.command(CPU_RIG, &program);
+        let mut command = match self.cpu {
+            Some(cpu) => self.launcher.command(cpu, &program),
+            None => self.launcher.everywhere(&program),
+        };
         command.args(&self.args);
         command
     }
@@ -301,6 +328,15 @@ impl Client<'_> {
     /// When it fails; what it said is in the message.
     pub(super) fn report(self) -> Result<Value> {
         Ok(serde_json::from_str(&process::output(&mut self.command())?)?)
+    }
+
+    /// Starts it; nobody listens to what it says, and it ends with what is returned.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn spawn(self) -> Result<Running> {
+        let child = self.command().stdout(Stdio::null()).spawn()?;
+        Ok(Running { child, what: "load-client" })
     }
 
     /// Starts one that keeps its streams until it is dropped.

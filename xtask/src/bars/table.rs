@@ -1,7 +1,8 @@
 //! All bars: what is measured, where the figure stands in the report of its scenario, and how it is
 //! judged. A bar more is a row more.
 
-use super::judge::{Fold, Judge};
+use super::engine::table::{self as engine, Engine};
+use super::judge::{Fold, Judge, Peer};
 
 /// One thing that is promised.
 #[derive(Clone, Debug)]
@@ -18,9 +19,11 @@ pub(super) struct Bar {
     pub(super) unit: &'static str,
     /// How the figures of all rounds become a verdict.
     pub(super) judge: Judge,
+    /// Beside whom a ratio is formed.
+    pub(super) peer: Peer,
 }
 
-/// One way of loading a gateway.
+/// One way of loading a gateway or an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scenario {
     /// How bars refer to it, and how its raw figures are filed.
@@ -44,6 +47,12 @@ pub(super) enum Load {
     Connecting,
     /// A test of our own, by cargo's arguments: the figure `/broken` is 0 if it passes, 1 if it fails.
     Command(&'static [&'static str]),
+    /// Phases of requests at an engine.
+    Engine(Engine),
+    /// More requests than an engine can answer.
+    Overload,
+    /// Relayed streams beside an engine that has all it can do.
+    Relayed,
 }
 
 /// One closed loop.
@@ -62,7 +71,12 @@ pub(super) struct Closed {
 }
 
 /// Every scenario, in the order in which they are run.
-pub(super) const SCENARIOS: &[Scenario] = &[
+pub(super) fn scenarios() -> impl Iterator<Item = &'static Scenario> {
+    GATEWAY.iter().chain(engine::SCENARIOS)
+}
+
+/// Those of the gateway.
+const GATEWAY: &[Scenario] = &[
     closed("ttft-1", 1, "ttft2,n1", 0.0, 7.5, &[]),
     closed("paced-64", 64, "ttft20,itl20,n50", 1.0, 5.0, &[]),
     closed("paced-512", 512, "ttft20,itl20,n50", 1.0, 5.0, &[]),
@@ -175,8 +189,9 @@ pub(super) fn bars() -> Vec<Bar> {
         figure,
         unit,
         judge,
+        peer: Peer::Nginx,
     });
-    rows.chain(SCENARIOS.iter().flat_map(cancel_bars)).collect()
+    rows.chain(GATEWAY.iter().flat_map(cancel_bars)).chain(engine::bars()).collect()
 }
 
 /// The three bars of a client that leaves in some state.
@@ -190,6 +205,7 @@ fn cancel_bars(scenario: &Scenario) -> Vec<Bar> {
         figure,
         unit,
         judge,
+        peer: Peer::Nginx,
     };
     vec![
         bar("p50", format!("{how} to upstream abort, {state}, p50"), "/latency_us/p50", "µs", ratio(1.5)),
@@ -212,10 +228,10 @@ mod tests {
     fn every_bar_has_a_scenario_and_a_name_of_its_own() {
         let bars = bars();
         for bar in &bars {
-            assert!(SCENARIOS.iter().any(|s| s.name == bar.scenario), "{}", bar.name);
+            assert!(scenarios().any(|s| s.name == bar.scenario), "{}", bar.name);
             assert_eq!(bars.iter().filter(|b| b.name == bar.name).count(), 1, "{}", bar.name);
         }
-        for scenario in SCENARIOS {
+        for scenario in scenarios() {
             assert!(bars.iter().any(|b| b.scenario == scenario.name), "{}", scenario.name);
         }
     }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use firsttoken_harness::client::{Target, cancel, connecting, hold, load};
+use firsttoken_harness::client::phase::Phase;
+use firsttoken_harness::client::{Target, cancel, connecting, hold, load, phases};
 use firsttoken_harness::proc;
 use tokio::io::AsyncBufReadExt;
 
@@ -95,6 +96,17 @@ enum Mode {
         #[arg(long, default_value_t = 200)]
         count: u64,
         /// Seed of the random times.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Ask a model server in phases and time what each request hears.
+    Phases {
+        #[command(flatten)]
+        target: TargetArgs,
+        /// A phase, such as `cold:together,count=8,shared=2048,own=64,out=32`; as often as there are phases.
+        #[arg(long = "phase", required = true)]
+        phases: Vec<Phase>,
+        /// Seed of the prompts.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -209,6 +221,9 @@ async fn run(mode: Mode) -> io::Result<()> {
         }
         Mode::Connecting { target, trap, count, seed } => {
             print(&connecting::run(connecting::Plan { target: target.target()?, trap, count, seed }).await?)
+        }
+        Mode::Phases { target, phases, seed } => {
+            print(&phases::run(phases::Plan { target: target.target()?, phases, seed }).await?)
         }
     }
 }

@@ -113,6 +113,7 @@ pub(crate) struct Reader {
     state: State,
     head: Vec<u8>,
     status: u16,
+    retry_after: Option<u64>,
     close: bool,
 }
 
@@ -141,6 +142,11 @@ impl Reader {
     /// Status of the response; 0 before its head is complete.
     pub(crate) fn status(&self) -> u16 {
         self.status
+    }
+
+    /// When one may come again, s, if the response says so.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        self.retry_after
     }
 
     /// Takes what was read.
@@ -243,6 +249,7 @@ impl Reader {
         };
         let has = |name: &str, word: &str| value(name).is_some_and(|v| v.to_ascii_lowercase().contains(word));
         self.close = has("connection", "close");
+        self.retry_after = value("retry-after").and_then(|seconds| seconds.trim().parse().ok());
         self.state = if has("transfer-encoding", "chunked") {
             State::ChunkSize { size: 0, digits_over: false }
         } else if let Some(length) = value("content-length") {

@@ -7,6 +7,7 @@
 //! | [`cancel`] | leaves at random times and asks the mock when it noticed |
 //! | [`hold`] | opens streams and keeps them, read or unread |
 //! | [`connecting`] | leaves while the gateway is still dialling |
+//! | [`phases`] | asks a model server in phases and times what each request hears |
 //!
 //! Invariant: a time is taken when the read returns, before anything is parsed.
 
@@ -15,8 +16,11 @@ pub mod connecting;
 pub mod hold;
 pub mod load;
 pub mod mock_api;
+pub mod phase;
+pub mod phases;
 
 mod http1;
+mod said;
 
 use std::fmt::Write as _;
 use std::io;
@@ -75,7 +79,11 @@ impl Target {
 
     /// The whole HTTP/1.1 request with this id in its prompt.
     pub(crate) fn request(&self, rid: u64) -> Vec<u8> {
-        let body = self.body(rid);
+        self.post(&self.body(rid))
+    }
+
+    /// The whole HTTP/1.1 request with this body.
+    pub(crate) fn post(&self, body: &str) -> Vec<u8> {
         let mut head = format!(
             "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n",
             self.path, self.addr

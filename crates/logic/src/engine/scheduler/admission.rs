@@ -25,7 +25,8 @@ const EARLY: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(15);
 /// Shortest time that anybody is told to stay away.
 const RETRY_MIN: Duration = Duration::from_secs(1);
-/// How far one observation moves a rate.
+/// How far one observation moves a rate, once there have been many: the first ones count alike, or a first
+/// step that was small and met cold memory would be believed for hundreds.
 const RATE: f64 = 0.005;
 
 /// What may be expected of the engine, and what was promised of it.
@@ -33,6 +34,8 @@ const RATE: f64 = 0.005;
 pub(super) struct Forecast {
     /// Seconds of a step with prefill, others' decoding included, and its rows of prefill.
     prefill: Option<(f64, f64)>,
+    /// Such steps so far.
+    prefills: u32,
     /// Seconds between two requests that end, while requests wait.
     ending: Option<f64>,
     ended: Option<Instant>,
@@ -50,14 +53,17 @@ impl Forecast {
     pub(super) fn on_prefill(&mut self, rows: u32, took: Duration) {
         let (seconds, rows) = (took.as_secs_f64(), f64::from(rows));
         let before = self.prefill.or_else(|| (rows > 0.0).then_some((seconds, rows)));
-        self.prefill = before.map(|before| (towards(before.0, seconds), towards(before.1, rows)));
+        let Some(before) = before else { return };
+        self.prefills = self.prefills.saturating_add(1);
+        let rate = RATE.max(1.0 / f64::from(self.prefills));
+        self.prefill = Some((towards(before.0, seconds, rate), towards(before.1, rows, rate)));
     }
 
     /// A request has ended; `busy` if others wait.
     pub(super) fn on_end(&mut self, now: Instant, busy: bool) {
         if let Some(last) = self.ended.filter(|_| busy) {
             let seen = (now - last).as_secs_f64();
-            self.ending = Some(towards(self.ending.unwrap_or(seen), seen));
+            self.ending = Some(towards(self.ending.unwrap_or(seen), seen, RATE));
         }
         self.ended = Some(now);
     }
@@ -78,8 +84,8 @@ impl Forecast {
 }
 
 /// An average that moves towards what is seen.
-fn towards(before: f64, seen: f64) -> f64 {
-    before + RATE * (seen - before)
+fn towards(before: f64, seen: f64, rate: f64) -> f64 {
+    before + rate * (seen - before)
 }
 
 impl Scheduler {
@@ -157,4 +163,21 @@ impl Scheduler {
 /// A duration of so many seconds, bounded to a day.
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 86_400.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_step_over_cold_memory_is_soon_forgotten() {
+        let mut forecast = Forecast::default();
+        forecast.on_prefill(35, Duration::from_millis(1_300));
+        for _ in 0..4 {
+            forecast.on_prefill(512, Duration::from_millis(800));
+        }
+        let (seconds, rows) = forecast.prefill.unwrap();
+        let row_ms = seconds / rows * 1000.0;
+        assert!((1.5..2.5).contains(&row_ms), "{row_ms} ms a row");
+    }
 }

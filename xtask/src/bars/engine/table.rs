@@ -1,0 +1,172 @@
+//! What is asked of an engine and its peer, and the bars.
+//!
+//! Phases are in the words of the load client (`load-client phases --help`): a letter of a prompt is a token.
+
+use super::super::judge::{Arm, Fold, Judge, Peer};
+use super::super::table::{Bar, Load, Scenario};
+
+/// One way of asking a model server.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Engine {
+    /// Arguments of the maker of models.
+    pub(super) model: &'static [&'static str],
+    /// Who takes turns.
+    pub(super) arms: &'static [Arm],
+    /// What fills the cache of ours, which then lives through all rounds; nothing: it is fresh each time.
+    pub(super) fill: &'static [&'static str],
+    /// What is asked in each turn.
+    pub(super) phases: &'static [&'static str],
+}
+
+impl Engine {
+    /// Whose equal takes the turn of [`Arm::Again`].
+    pub(super) fn again(&self) -> Arm {
+        if self.arms.contains(&Arm::Llama) { Arm::Llama } else { Arm::Clean }
+    }
+}
+
+/// 125 million weights whose answers depend on every token: nothing repeats, so nothing can be guessed.
+pub(super) const MEDIUM: &[&str] = &["--size", "medium"];
+/// The same size, saying the same 64 tokens over and over.
+const COPYING: &[&str] = &["--size", "medium", "--peaked", "--ring", "64"];
+
+/// The peer as it comes, twice.
+const STOCK: &[Arm] = &[Arm::Ours, Arm::Llama, Arm::Again];
+/// The same, and tuned by hand.
+pub(super) const STOCK_AND_TUNED: &[Arm] = &[Arm::Ours, Arm::Llama, Arm::Tuned, Arm::Again];
+
+/// Every scenario of the engine, in the order in which they are run.
+pub(in super::super) const SCENARIOS: &[Scenario] = &[
+    engine("engine-decode-1", MEDIUM, STOCK, &["decode:together,own=32,out=128"]),
+    engine("engine-decode-8", MEDIUM, STOCK, &["decode:together,count=8,own=32,out=64"]),
+    engine("engine-prefill", MEDIUM, STOCK_AND_TUNED, &["prompt:together,own=2048"]),
+    engine("engine-shared-cold", MEDIUM, STOCK, &["clients:together,count=8,shared=2048,own=64,out=32"]),
+    engine(
+        "engine-shared-warm",
+        MEDIUM,
+        STOCK,
+        &["first:together,shared=2048,own=64", "clients:together,count=8,shared=2048,own=64,out=32"],
+    ),
+    engine(
+        "engine-serial",
+        MEDIUM,
+        STOCK,
+        &["first:together,shared=2048,own=64,out=8", "later:in-turn,count=31,shared=2048,own=64,out=8"],
+    ),
+    engine(
+        "engine-prefixes",
+        MEDIUM,
+        STOCK,
+        &["first:in-turn,count=64,each=512,own=16", "later:in-turn,count=64,each=512,own=16"],
+    ),
+    engine(
+        "engine-mixed-4k",
+        MEDIUM,
+        STOCK_AND_TUNED,
+        &["streams:beside,count=4,own=32,out=4000", "prompt:together,own=4096"],
+    ),
+    engine(
+        "engine-mixed-8k",
+        MEDIUM,
+        STOCK_AND_TUNED,
+        &["streams:beside,count=4,own=32,out=4000", "prompt:together,own=8192"],
+    ),
+    engine(
+        "engine-exhausted",
+        MEDIUM,
+        &[Arm::Ours, Arm::Llama],
+        &["streams:together,count=8,own=3500,out=1000"],
+    ),
+    engine("engine-lookup", COPYING, STOCK, &["copy:together,own=32,out=512,greedy"]),
+    Scenario {
+        name: "engine-idle-100k",
+        load: Load::Engine(Engine {
+            model: MEDIUM,
+            arms: &[Arm::Ours, Arm::Clean, Arm::Again],
+            fill: &["fill:in-turn,count=50,own=2048"],
+            phases: &["prompt:together,own=2048", "decode:together,own=32,out=64"],
+        }),
+    },
+    Scenario { name: "engine-overload", load: Load::Overload },
+    Scenario { name: "engine-relayed", load: Load::Relayed },
+];
+
+const fn engine(
+    name: &'static str,
+    model: &'static [&'static str],
+    arms: &'static [Arm],
+    phases: &'static [&'static str],
+) -> Scenario {
+    Scenario { name, load: Load::Engine(Engine { model, arms, fill: &[], phases }) }
+}
+
+const DECODE: &str = "/phases/decode/tpot_us/p50";
+const PROMPT: &str = "/phases/prompt/ttft_us/p50";
+const STREAMS: &str = "/phases/streams/itl_us/p99";
+const CLIENTS_P50: &str = "/phases/clients/ttft_us/p50";
+const CLIENTS_MAX: &str = "/phases/clients/ttft_us/max";
+const LATER_P50: &str = "/phases/later/ttft_us/p50";
+
+const CAPACITY_OF_GOOD: &str = "/capacity_of_good";
+
+/// Equal to the peer as far as can be seen, and at most 5 % slower: these are costs, so 1 ÷ 0.95.
+const PARITY: Judge = Judge::Parity { max: 1.053 };
+
+const fn ratio(max: f64) -> Judge {
+    Judge::Ratio { max: Some(max) }
+}
+
+const fn plain(fold: Fold, max: f64) -> Judge {
+    Judge::Plain { fold, max }
+}
+
+/// Name, what, scenario, figure, unit, how it is judged, beside whom.
+type Row = (&'static str, &'static str, &'static str, &'static str, &'static str, Judge, Peer);
+
+use Peer::{Clean, Llama, Tuned};
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    ("engine-decode-1", "engine: time per token, 1 stream", "engine-decode-1", DECODE, "µs", PARITY, Llama),
+    ("engine-decode-8", "engine: time per token, 8 streams", "engine-decode-8", DECODE, "µs", PARITY, Llama),
+    ("engine-prefill", "engine: TTFT of 2,048 tokens, nothing cached", "engine-prefill", PROMPT, "µs", PARITY, Llama),
+    ("engine-shared-cold-p50", "engine: 8 clients with 2,048 shared and 64 own tokens at once, TTFT p50", "engine-shared-cold", CLIENTS_P50, "µs", ratio(0.22), Llama),
+    ("engine-shared-cold-max", "engine: the same, TTFT of the last", "engine-shared-cold", CLIENTS_MAX, "µs", ratio(0.12), Llama),
+    ("engine-shared-warm-p50", "engine: the same with the prefix cached, TTFT p50", "engine-shared-warm", CLIENTS_P50, "µs", ratio(0.04), Llama),
+    ("engine-shared-warm-max", "engine: the same, TTFT of the last", "engine-shared-warm", CLIENTS_MAX, "µs", ratio(0.03), Llama),
+    ("engine-serial-p50", "engine: 32 clients one after another on that prefix, TTFT p50", "engine-serial", LATER_P50, "µs", ratio(1.05), Llama),
+    ("engine-serial-of-cold", "engine: the same, as a part of the first", "engine-serial", "/later_of_first", "", plain(Fold::Median, 0.04), Llama),
+    ("engine-prefixes-p50", "engine: 64 prefixes of 512 in turn, TTFT p50", "engine-prefixes", LATER_P50, "µs", ratio(1.0), Llama),
+    ("engine-prefixes-p99", "engine: the same, p99", "engine-prefixes", "/phases/later/ttft_us/p99", "µs", ratio(0.5), Llama),
+    ("engine-mixed-4k-itl", "engine: ITL p99 of 4 streams when a prompt of 4,096 arrives", "engine-mixed-4k", STREAMS, "µs", ratio(0.08), Llama),
+    ("engine-mixed-4k-ttft", "engine: TTFT of that prompt", "engine-mixed-4k", PROMPT, "µs", ratio(1.1), Llama),
+    ("engine-mixed-4k-tuned-itl", "engine: ITL p99 of these streams, peer tuned for it", "engine-mixed-4k", STREAMS, "µs", ratio(0.9), Tuned),
+    ("engine-mixed-4k-tuned-ttft", "engine: TTFT of that prompt, peer tuned for it", "engine-mixed-4k", PROMPT, "µs", ratio(1.0), Tuned),
+    ("engine-mixed-8k-itl", "engine: ITL p99 of 4 streams when a prompt of 8,192 arrives", "engine-mixed-8k", STREAMS, "µs", ratio(0.08), Llama),
+    ("engine-mixed-8k-ttft", "engine: TTFT of that prompt", "engine-mixed-8k", PROMPT, "µs", ratio(1.1), Llama),
+    ("engine-mixed-8k-tuned-itl", "engine: ITL p99 of these streams, peer tuned for it", "engine-mixed-8k", STREAMS, "µs", ratio(0.9), Tuned),
+    ("engine-mixed-8k-tuned-ttft", "engine: TTFT of that prompt, peer tuned for it", "engine-mixed-8k", PROMPT, "µs", ratio(1.0), Tuned),
+    ("engine-exhausted", "engine: streams that failed when running streams exhausted the KV memory", "engine-exhausted", "/failed", "", plain(Fold::Sum, 0.0), Llama),
+    ("engine-lookup", "engine: time per token of copied text by prompt lookup", "engine-lookup", "/phases/copy/tpot_us/p50", "µs", ratio(0.5), Llama),
+    ("engine-idle-100k-prefill", "engine: TTFT of 2,048 tokens beside 100k cached tokens of others", "engine-idle-100k", PROMPT, "µs", ratio(1.03), Clean),
+    ("engine-idle-100k-decode", "engine: time per token beside 100k cached tokens of others", "engine-idle-100k", DECODE, "µs", ratio(1.05), Clean),
+    ("engine-overload-good", "engine: capacity ÷ good answers, twice the capacity offered", "engine-overload", CAPACITY_OF_GOOD, "", ratio(0.333), Llama),
+    ("engine-overload-tuned-good", "engine: the same, peer tuned", "engine-overload", CAPACITY_OF_GOOD, "", ratio(0.333), Tuned),
+    ("engine-overload-capacity", "engine: the same, alone", "engine-overload", CAPACITY_OF_GOOD, "", plain(Fold::Median, 1.667), Llama),
+    ("engine-overload-failed", "engine: errors other than 429 meanwhile", "engine-overload", "/failed", "", plain(Fold::Sum, 0.0), Llama),
+    ("engine-overload-again", "engine: part of those refused with 429 who are refused again after `Retry-After`", "engine-overload", "/refused_again_of_refused", "", plain(Fold::Median, 0.1), Llama),
+    ("engine-relayed-itl", "ITL p99 of 64 relayed streams beside an engine with all it can do, against without", "engine-relayed", "/itl_p99_ratio", "×", plain(Fold::Median, 3.0), Llama),
+];
+
+/// Every bar of the engine.
+pub(in super::super) fn bars() -> impl Iterator<Item = Bar> {
+    ROWS.iter().map(|&(name, what, scenario, figure, unit, judge, peer)| Bar {
+        name: name.to_owned(),
+        what: what.to_owned(),
+        scenario,
+        figure,
+        unit,
+        judge,
+        peer,
+    })
+}
