@@ -1,8 +1,10 @@
 //! Streams as providers document them, and what they say. `tests/golden/<dialect>/<name>.sse` is read
 //! into `<name>.events`, one event per line. Run with `UPDATE_GOLDEN=1` to write those files anew.
 
+mod streams;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use firsttoken_wire::sse::{Split, Splitter, events};
@@ -40,17 +42,7 @@ fn write_block(parser: &mut StreamParser, block: &[u8], out: &mut String) {
 }
 
 fn streams() -> Vec<(PathBuf, Dialect, Vec<u8>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut all = Vec::new();
-    for (folder, dialect) in DIALECTS {
-        let files = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
-        for path in files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|x| x == "sse"))
-        {
-            let bytes = fs::read(&path).unwrap_or_default();
-            all.push((path, dialect, bytes));
-        }
-    }
-    all.sort_by(|a, b| a.0.cmp(&b.0));
+    let all = streams::golden(&DIALECTS);
     assert!(all.len() > 30, "the golden streams are missing");
     all
 }

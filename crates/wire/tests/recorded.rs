@@ -2,10 +2,10 @@
 //! pages; the texts are ours). Each is read without a frame that is not known, and told in every other
 //! dialect it is valid there and says the same.
 
+mod streams;
 mod valid;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use firsttoken_wire::chat::Event;
 use firsttoken_wire::{Dialect, sse};
@@ -61,16 +61,7 @@ const BLOCKS: [&str; 8] = [
 ];
 
 fn streams() -> Vec<(PathBuf, Dialect, Vec<u8>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut all = Vec::new();
-    for (folder, dialect) in DIALECTS {
-        let files = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
-        for path in files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|x| x == "sse"))
-        {
-            let bytes = fs::read(&path).unwrap_or_default();
-            all.push((path, dialect, bytes));
-        }
-    }
+    let all = streams::golden(&DIALECTS);
     assert!(all.len() > 70, "the golden streams are missing");
     all
 }
