@@ -30,12 +30,6 @@ impl<B: Backend> Memory<B> {
         &mut self.backend
     }
 
-    /// Bytes that were moved out.
-    #[must_use]
-    pub fn bytes_saved(&self) -> usize {
-        self.snapshots.values().map(Vec::len).sum()
-    }
-
     /// Does a step's operations, then computes its rows. Nothing is computed for a step without.
     ///
     /// # Errors

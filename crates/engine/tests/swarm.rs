@@ -1,4 +1,4 @@
-//! Thousands of random lives of the engine over kernels that tell the truth: requests with common
+//! Hundreds of random lives of the engine over kernels that tell the truth: requests with common
 //! beginnings come, leave, pause and guess, in memory that is too small, and steps are aborted.
 //!
 //! After every step the books are held against the kernels; at the end every text must be what an
