@@ -1,5 +1,7 @@
 //! Text that is known, whole, streamed, shared, guessed, thought and completed.
 
+use http::Method;
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use crate::rig::{HERMES, HISTORY, NAME, PLAIN, Rig, THINKING, asking, joined};
@@ -56,6 +58,22 @@ async fn eight_at_once_behind_one_prefix_get_each_their_own_text() {
     let cached = after["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
     assert!(cached >= 512, "{cached} of {} tokens were there", after["usage"]["prompt_tokens"]);
     assert!(rig.local.models()[0].engine().status().counters.accepted > 0, "rings can be guessed");
+}
+
+#[tokio::test]
+async fn tenants_find_nothing_of_each_other() {
+    let rig = Rig::of(PLAIN, 12, 0);
+    let content = "Only one of them has read this before. ".repeat(8);
+    let asked = asking(json!({"messages": [{"role": "user", "content": content}], "max_tokens": 2}));
+    let cached = async |tenant: &str| {
+        let reply = rig.send_as(tenant, Method::POST, CHAT, &asked).await;
+        let body = reply.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    assert_eq!(cached("one").await, 0);
+    assert_eq!(cached("other").await, 0);
+    assert!(cached("one").await >= 256);
 }
 
 #[tokio::test]

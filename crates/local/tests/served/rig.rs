@@ -86,13 +86,25 @@ impl Rig {
 
     /// Sends a request on a connection of its own; the answer's head and its body as it comes.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Response<Incoming> {
+        self.send_as("", method, path, body).await
+    }
+
+    /// Sends a request that the gateway says is of this tenant.
+    pub(crate) async fn send_as(
+        &self,
+        tenant: &str,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Response<Incoming> {
         let (ours, theirs) = tokio::io::duplex(16 * 1024);
         tokio::spawn(Arc::clone(&self.local).serve_connection(theirs));
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.unwrap();
         tokio::spawn(connection);
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-        let request = Request::builder().method(method).uri(path).header("host", "local");
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("host", "local").header("x-firsttoken-tenant", tenant);
         sender.send_request(request.body(Full::new(body)).unwrap()).await.unwrap()
     }
 
