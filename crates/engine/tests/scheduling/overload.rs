@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use firsttoken_logic::engine::scheduler::Limits;
 
-use crate::rig::{Engine, ms};
+use crate::rig::{Engine, ms, prompt};
 
 /// How long the load lasts.
 const LOAD: Duration = Duration::from_secs(600);
@@ -32,6 +32,25 @@ fn beyond_capacity_who_is_taken_is_answered_in_time() {
             "{taken} of {returned} were taken when they came back"
         );
     }
+}
+
+/// Who comes together with a prompt that begins alike counts by what it will really cost: what the first
+/// of them computes for all is in the forecast once.
+#[test]
+fn a_beginning_that_several_wait_for_is_forecast_once() {
+    let refused = |shared: u32| {
+        let mut engine = Engine::new(Limits { wait_max: Duration::from_secs(8), ..Limits::default() });
+        for client in 0..8 {
+            let own = prompt(100 + client, 2_112 - shared);
+            engine.ask(Duration::ZERO, [prompt(1, shared), own].concat(), 32);
+        }
+        engine.arrive();
+        let refused = engine.answers.values().filter(|answer| answer.refused > 0).count();
+        engine.run();
+        refused
+    };
+    assert_eq!(refused(2_048), 0);
+    assert!(refused(0) > 3, "eight of their own are more than can be computed in time");
 }
 
 /// Prompts of 128, 1,024 and 4,096 tokens, at random times.

@@ -74,6 +74,13 @@ impl Chain {
     pub fn hashes(&self) -> &[BlockHash] {
         &self.hashes
     }
+
+    /// Tokens of the whole blocks with which both begin, as far as hashes tell.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> u32 {
+        let equal = self.hashes.iter().zip(&other.hashes).take_while(|(own, other)| own == other);
+        u32::try_from(equal.count()).unwrap_or(u32::MAX).saturating_mul(BLOCK)
+    }
 }
 
 /// One round of multiply and fold: 128 bits of product, so every bit of both reaches every other.

@@ -83,6 +83,8 @@ pub(super) struct Sequence {
     pub(super) paused: bool,
     /// Tokens that a step will have to compute for it, as far as can be told before it runs.
     pub(super) expected: u32,
+    /// Those of them that one who has come before it will compute for both.
+    pub(super) follows: u32,
     /// How long its prompt has been held back until others had finished.
     pub(super) held: Duration,
     /// Prompt tokens that nobody had to compute for it, when it first ran.
@@ -96,6 +98,7 @@ impl Sequence {
             request: request.id,
             tenant: request.tenant,
             expected: 0,
+            follows: 0,
             held: Duration::ZERO,
             prompt: u32::try_from(request.prompt.len()).unwrap_or(u32::MAX),
             tokens: request.prompt,

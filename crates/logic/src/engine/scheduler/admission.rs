@@ -123,8 +123,8 @@ impl Scheduler {
             other.request != id && self.order(other, other.remaining(), least_served) <= place
         };
         let ahead = self.waiting.iter().map(|id| &self.sequences[id]).filter(before);
-        let (queued, rows) =
-            ahead.fold((0_u32, 0_u32), |(count, rows), other| (count + 1, rows + other.expected));
+        let (queued, rows) = ahead
+            .fold((0_u32, 0_u32), |(count, rows), other| (count + 1, rows + other.expected - other.follows));
         let at_work: u32 = self
             .running
             .iter()

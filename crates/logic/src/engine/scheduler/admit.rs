@@ -75,8 +75,12 @@ impl Scheduler {
     pub(super) fn expect(&mut self, id: RequestId) {
         let prefix = self.prefix_of(id);
         let known = prefix.coming.map_or(prefix.len(), |(_, len)| len);
+        let chain = &self.sequences[&id].chain;
+        let before = self.waiting.iter().take_while(|other| **other != id);
+        let common = before.map(|other| chain.common(&self.sequences[other].chain)).max().unwrap_or(0);
         if let Some(sequence) = self.sequences.get_mut(&id) {
             sequence.expected = sequence.len() - known;
+            sequence.follows = common.saturating_sub(known).min(sequence.expected - 1);
         }
     }
 
