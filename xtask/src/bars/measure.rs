@@ -43,6 +43,7 @@ pub(super) fn rounds(scenario: &Scenario, plan: &Plan, launcher: &Launcher) -> R
         Load::Stalled => stalled(plan, launcher),
         Load::Connecting => connecting(plan, launcher).map(|round| vec![round]),
         Load::Command(args) => Ok(vec![command(args)?]),
+        Load::Program(args) => in_rotation(scenario.name, plan, &[Arm::Ours], |_, _| program(args)),
         Load::Engine(ref load) => engine::rounds(scenario.name, load, plan, launcher),
         Load::Overload => engine::overload::rounds(scenario.name, plan, launcher),
         Load::Relayed => engine::relayed::rounds(scenario.name, plan, launcher),
@@ -279,6 +280,12 @@ fn command(args: &[&str]) -> Result<Round> {
         _ => json!({ "problem": format!("cargo {}: {status}", args.join(" ")) }),
     };
     Ok(Round::from([(Arm::Ours, report)]))
+}
+
+/// What a program of ours reports on its only line.
+fn program(args: &[&str]) -> Result<Value> {
+    let report = process::output(&mut process::cargo(args))?;
+    serde_json::from_str(&report).with_context(|| format!("cargo {}: {report:?}", args.join(" ")))
 }
 
 /// kB as MiB with one decimal.

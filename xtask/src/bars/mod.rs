@@ -23,10 +23,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::{process, system};
-use judge::{Arm, Outcome, Peer, Round};
+use judge::{Arm, Outcome, Round};
 use record::{Row, Setting};
 use rig::Launcher;
-use table::{Bar, Load};
+use table::{Bar, Scenario, Side};
 
 /// Fewest rounds whose outcome is recorded.
 const ROUNDS_MIN: usize = 7;
@@ -87,12 +87,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return list();
     }
     let wanted = select(&options.names)?;
-    let engines = wanted.iter().any(|bar| bar.peer != Peer::Nginx);
-    let gateways = wanted.iter().any(|bar| bar.peer == Peer::Nginx);
-    if gateways {
+    let scenarios: Vec<&Scenario> =
+        table::scenarios().filter(|s| wanted.iter().any(|b| b.scenario == s.name)).collect();
+    let is_about = |side| scenarios.iter().any(|scenario| scenario.load.side() == side);
+    if is_about(Side::Gateway) {
         system::ensure(&[&system::NGINX])?;
     }
-    build(options, gateways, engines)?;
+    build(options, is_about(Side::Gateway), is_about(Side::Engine))?;
     let plan = Plan {
         rounds: if options.quick { 2 } else { options.rounds },
         scale: if options.quick { 0.3 } else { 1.0 },
@@ -108,10 +109,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let recorded =
         plan.rounds >= ROUNDS_MIN && options.gateway.is_none() && !options.peer_only && !options.quick;
-    for scenario in table::scenarios().filter(|s| wanted.iter().any(|b| b.scenario == s.name)) {
-        let engine = matches!(scenario.load, Load::Engine(_) | Load::Overload | Load::Relayed);
-        let peer = if engine { engine::version() } else { record::nginx() };
-        let setting = Setting::here(peer?)?;
+    for scenario in scenarios {
+        let peer = match scenario.load.side() {
+            Side::Gateway => record::nginx()?,
+            Side::Engine => engine::version()?,
+            Side::Alone => "nobody".to_owned(),
+        };
+        let setting = Setting::here(peer)?;
         let rounds = measure::rounds(scenario, &plan, &launcher)?;
         let bars: Vec<&Bar> = wanted.iter().filter(|b| b.scenario == scenario.name).collect();
         let rows = report(&bars, &rounds, &setting);

@@ -47,12 +47,38 @@ pub(super) enum Load {
     Connecting,
     /// A test of our own, by cargo's arguments: the figure `/broken` is 0 if it passes, 1 if it fails.
     Command(&'static [&'static str]),
+    /// A program of our own, by cargo's arguments: it measures, and prints one report.
+    Program(&'static [&'static str]),
     /// Phases of requests at an engine.
     Engine(Engine),
     /// More requests than an engine can answer.
     Overload,
     /// Relayed streams beside an engine that has all it can do.
     Relayed,
+}
+
+/// What has to be there for a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Our gateway and nginx.
+    Gateway,
+    /// Our engine and llama-server.
+    Engine,
+    /// Nothing but what the load itself builds.
+    Alone,
+}
+
+impl Load {
+    /// What has to be there.
+    pub(super) const fn side(&self) -> Side {
+        match self {
+            Self::Closed(_) | Self::Cancel { .. } | Self::Memory | Self::Stalled | Self::Connecting => {
+                Side::Gateway
+            }
+            Self::Engine(_) | Self::Overload | Self::Relayed => Side::Engine,
+            Self::Command(_) | Self::Program(_) => Side::Alone,
+        }
+    }
 }
 
 /// One closed loop.

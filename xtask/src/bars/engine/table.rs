@@ -89,7 +89,12 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "engine-overload", load: Load::Overload },
     Scenario { name: "engine-relayed", load: Load::Relayed },
+    Scenario { name: "engine-step", load: Load::Program(STEP) },
 ];
+
+/// The scheduler alone, with 256 requests in 100,000 blocks.
+const STEP: &[&str] =
+    &["run", "--quiet", "--release", "--package", "firsttoken-logic", "--example", "scheduler_step"];
 
 const fn engine(
     name: &'static str,
@@ -156,6 +161,7 @@ const ROWS: &[Row] = &[
     ("engine-overload-failed", "engine: errors other than 429 meanwhile", "engine-overload", "/failed", "", plain(Fold::Sum, 0.0), Llama),
     ("engine-overload-again", "engine: part of those refused with 429 who are refused again after `Retry-After`", "engine-overload", "/refused_again_of_refused", "", plain(Fold::Median, 0.1), Llama),
     ("engine-relayed-itl", "ITL p99 of 64 relayed streams beside an engine with all it can do, against without", "engine-relayed", "/itl_p99_ratio", "×", plain(Fold::Median, 3.0), Llama),
+    ("engine-step", "engine: a decision of the scheduler, 256 sequences, 100,000 blocks", "engine-step", "/decision_us/p50", "µs", plain(Fold::Median, 50.0), Llama),
 ];
 
 /// Every bar of the engine.

@@ -370,9 +370,10 @@ impl Scheduler {
 
     /// The step's rows are computed.
     pub fn on_computed(&mut self, step: &Step, took: Duration) {
+        let all = step.rows();
         self.counters.steps += u64::from(!step.runs.is_empty());
-        self.counters.rows += u64::from(step.rows());
-        self.cost.on_step(step.rows(), step.depth, took);
+        self.counters.rows += u64::from(all);
+        self.cost.on_step(all, step.depth, took);
         let prefill = step.runs.iter().filter(|run| run.tokens.len() > 1 && run.logits <= 1);
         let prefill = prefill.map(|run| u32::try_from(run.tokens.len()).unwrap_or(u32::MAX)).sum();
         if prefill > 0 || self.running.iter().any(|id| self.sequences[id].prefills()) {
@@ -380,7 +381,7 @@ impl Scheduler {
         }
         for run in &step.runs {
             let rows = u32::try_from(run.tokens.len()).unwrap_or(u32::MAX);
-            self.charge(run.request, rows, step.rows(), took);
+            self.charge(run.request, rows, all, took);
             self.computed_to(run.request, run.start + rows);
         }
     }
