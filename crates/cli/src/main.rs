@@ -5,6 +5,7 @@
 //! Invariant: nothing is decided here that a test would want to ask about.
 
 mod chat;
+mod engines;
 mod key;
 mod kv;
 mod log;

@@ -2,21 +2,17 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use firsttoken_gateway::Network;
-use firsttoken_gateway::config::{Auth, Config};
+use firsttoken_gateway::config::{Auth, Config, EngineConfig};
 use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
-use firsttoken_local::{Local, Model, model};
+use firsttoken_local::model;
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
+use crate::engines::{self, Engines};
 use crate::process::{Asked, Signals};
 use crate::{log, models, process};
-
-/// Most bytes on their way between the gateway and the engine, in each direction.
-const PIPE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, clap::Args)]
 pub(crate) struct Arguments {
@@ -55,41 +51,26 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let logging = start_log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
-    let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim);
+    let engines = Engines::start(&config.engines)?;
+    let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim, &engines.describe());
     let (stop, stopping) = server::stop();
-    let gateway = Gateway::new(config, network(&arguments.model)?);
+    let gateway = Gateway::new(config, engines.network());
     on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines())?;
     crate::say(&greeting);
     gateway.serve(listener, &stopping)?;
     Ok(())
 }
 
-/// The network, and a pipe to the models of this machine, where there are some.
-fn network(files: &[PathBuf]) -> anyhow::Result<Network> {
-    if files.is_empty() {
-        return Ok(Network::Sockets);
-    }
-    let start = |file: &PathBuf| {
-        let name = model::name_of(file);
-        Model::start(model::Options { file: file.clone(), name, cells: None, threads: None, guesses_max: 8 })
-    };
-    let models = files.iter().map(start).collect::<Result<_, _>>()?;
-    let local = Local::new(models);
-    Ok(Network::Engine(Arc::new(move |_| {
-        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        tokio::spawn(Arc::clone(&local).serve_connection(theirs));
-        Ok(ours)
-    })))
-}
-
 /// `firsttoken check-config`.
 pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
     let config = read(file)?;
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let engines = engines::check(&config.engines)?;
     crate::say(&format!(
-        "{} is fine: {}, {}, {}, {}.",
+        "{} is fine: {}, {}, {}, {}, {}.{engines}",
         file.display(),
-        count(config.upstreams.len(), "upstream"),
+        count(config.upstreams.len() - config.engines.len(), "upstream"),
+        count(config.engines.len(), "engine"),
         count(config.models.len(), "model rule"),
         count(config.routes.len(), "route"),
         count(config.keys.len(), "key"),
@@ -100,12 +81,13 @@ pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
 /// What is configured, and where that was found. What the command line says holds against it, now and
 /// when it is read again.
 fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
-    let names: Vec<String> = arguments.model.iter().map(|file| model::name_of(file)).collect();
+    let engine = |file: &PathBuf| EngineConfig::new(model::name_of(file), file);
+    let engines: Vec<EngineConfig> = arguments.model.iter().map(engine).collect();
     let (config, source) = match configured(arguments.config.as_deref()) {
-        Err(_) if !names.is_empty() && arguments.config.is_none() => (Config::bare(), "--model".to_owned()),
+        Err(_) if !engines.is_empty() && arguments.config.is_none() => (Config::bare(), "--model".to_owned()),
         configured => configured?,
     };
-    let config = if names.is_empty() { config } else { config.with_engine(&names) };
+    let config = config.with_engines(engines).map_err(|e| anyhow::anyhow!("--model: {e}"))?;
     Ok((listen_instead(config, arguments.listen)?, source))
 }
 
@@ -155,7 +137,13 @@ fn simulate() -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool) -> String {
+fn greeting(
+    config: &Config,
+    source: &str,
+    address: SocketAddr,
+    simulated: bool,
+    engines: &[String],
+) -> String {
     let names: Vec<_> = config.upstreams.iter().map(|u| u.name.as_str()).collect();
     let auth = config.upstreams.iter().any(|u| matches!(u.auth, Auth::Caller));
     let mut lines = vec![format!("firsttoken is at http://{address}")];
@@ -167,6 +155,7 @@ fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool)
     } else {
         lines.push(format!("  answers     {} (from {source})", names.join(", ")));
     }
+    lines.extend(engines.iter().map(|engine| format!("  engine      {engine}")));
     lines.push(if config.keys.is_empty() {
         "  callers     anyone on this machine: no key is configured (firsttoken key new)".to_owned()
     } else {
@@ -268,7 +257,8 @@ mod tests {
             sim: false,
             log: "text".to_owned(),
         };
-        let gateway = Gateway::new(configuration(&arguments).unwrap().0, Network::Sockets);
+        let gateway =
+            Gateway::new(configuration(&arguments).unwrap().0, firsttoken_gateway::Network::Sockets);
         let again = |arguments: &Arguments| gateway.reload().apply(configuration(arguments).unwrap().0);
         assert_eq!(again(&arguments), Ok(Vec::new()));
         let without = Arguments { listen: None, ..arguments };

@@ -13,8 +13,6 @@ mod completion;
 mod form;
 mod prompt;
 
-use std::time::Duration;
-
 use firsttoken_engine::sample::{Invalid, Sampling};
 use firsttoken_engine::speech::Manner;
 use firsttoken_engine::text::Stops;
@@ -29,8 +27,6 @@ use crate::model::Model;
 
 pub(crate) use completion::{completion, content, tokens};
 
-/// The pace that a reader is given unless said otherwise: nobody reads faster than ten tokens a second.
-const ITL_TARGET: Duration = Duration::from_millis(100);
 /// From here on a bias is a ban, as OpenAI has it.
 const BIAS_BAN: f64 = -100.0;
 
@@ -64,7 +60,7 @@ pub(crate) fn chat(model: &Model, body: &[u8]) -> Result<Asked, ApiError> {
         ..manner(model, &request)?
     };
     let stream = request.stream;
-    Ok(Asked { manner, request: asked(prompt, output_max, stream), stream, echo: None })
+    Ok(Asked { manner, request: asked(model, prompt, output_max, stream), stream, echo: None })
 }
 
 /// Reads what the one model of requests can say; the rest is refused in words that are true here.
@@ -121,14 +117,14 @@ fn room(model: &Model, prompt: usize, asked: Option<u64>, field: &str) -> Result
     Ok(asked.map_or(room, |max| u32::try_from(max).unwrap_or(room).min(room)))
 }
 
-fn asked(prompt: Vec<u32>, output_max: u32, stream: bool) -> Request {
+fn asked(model: &Model, prompt: Vec<u32>, output_max: u32, stream: bool) -> Request {
     Request {
         id: RequestId(0),
         tenant: Tenant(0),
         prompt,
         output_max,
         priority: Priority::Interactive,
-        itl_target: stream.then_some(ITL_TARGET),
+        itl_target: model.options.itl_target.filter(|_| stream),
         deadline: None,
     }
 }
@@ -158,7 +154,7 @@ fn manner(model: &Model, request: &chat::Request) -> Result<Manner, ApiError> {
     checked.map_err(|error| invalid(error.to_string()).at(field(&error)))?;
     let stops = Stops::new(request.stop.clone()).map_err(|error| invalid(error.to_string()).at("stop"))?;
     let ignore_end = request.rest.get("ignore_eos").and_then(Value::as_bool).unwrap_or(false);
-    Ok(Manner { sampling, stops, ignore_end, guesses_max: model.guesses_max, ..Manner::default() })
+    Ok(Manner { sampling, stops, ignore_end, guesses_max: model.options.guesses_max, ..Manner::default() })
 }
 
 /// `{"token": bias}`, with numbers from -100, which is a ban, to 100.

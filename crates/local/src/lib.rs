@@ -5,6 +5,7 @@
 //! cancelled as every other, and its kernels cannot take more than their own process with them.
 //!
 //! # Layout
+//! - [`Options`]: how a model is run. [`fit`]: whether it fits into memory.
 //! - [`model`]: a model file becomes an engine with a thread.
 //! - `server`: connections and routes.
 //! - `ask`: from a request to a prompt; every refusal names the field.
@@ -25,13 +26,16 @@ mod ask;
 pub mod cache;
 mod completion;
 pub mod figures;
+pub mod fit;
 mod health;
 mod hearing;
 pub mod kv;
 mod metrics;
 pub mod model;
+mod options;
 pub mod pull;
 mod server;
 
+pub use firsttoken_llama::KvType;
 pub use model::{Model, Options, StartError};
 pub use server::Local;

@@ -59,11 +59,10 @@ impl Rig {
             Recipe { mind: Mind::Peaked { ring, astray: 0.0 }, context: CONTEXT, ..Recipe::default() };
         std::fs::write(&file, with_template(recipe.bytes().unwrap(), template)).unwrap();
         let model = Model::start(Options {
-            file: file.clone(),
-            name: NAME.to_owned(),
             cells: Some(CONTEXT * 2),
             threads: Some(NonZeroU32::MIN),
             guesses_max,
+            ..Options::new(&file, NAME)
         });
         Self { local: Local::new(vec![model.unwrap()]), recipe, file }
     }
