@@ -4,15 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use firsttoken_gateway::Network;
 use firsttoken_gateway::config::EngineConfig;
+use firsttoken_gateway::{Network, Way};
 use firsttoken_local::fit::Need;
 use firsttoken_local::kv::{self, Memory};
-use firsttoken_local::{Local, Model, Options, figures};
+use firsttoken_local::{Loaded, Local, Options, figures};
+use tokio::time::Instant;
 
+use crate::isolate::Isolated;
 use crate::models;
 
 /// Most bytes on their way between the gateway and an engine, in each direction.
@@ -20,25 +23,39 @@ const PIPE_BYTES: usize = 64 * 1024;
 
 /// The engines that run, by name.
 pub(crate) struct Engines {
-    running: BTreeMap<String, Arc<Local>>,
+    running: BTreeMap<String, Running>,
     lines: Vec<String>,
+}
+
+enum Running {
+    /// In this process.
+    Here(Arc<Local>),
+    /// In one of its own.
+    Apart(Isolated),
 }
 
 impl Engines {
     /// Starts all of them, one after the other.
-    pub(crate) fn start(engines: &[EngineConfig]) -> anyhow::Result<Self> {
+    pub(crate) fn start(engines: &[EngineConfig], json_log: bool) -> anyhow::Result<Self> {
         let mut asked = Vec::new();
         for engine in engines {
             asked.push(options(engine, models::resolve(&engine.file)?));
         }
         let mut started = Self { running: BTreeMap::new(), lines: Vec::new() };
-        for (options, need) in fitting(asked)? {
-            let began = std::time::Instant::now();
-            let model = Model::start(need.put_into(options))?;
-            let took = began.elapsed().as_secs_f64();
-            let name = model.name().to_owned();
-            started.lines.push(format!("{name}: {}; ready after {took:.1} s", model.describe()));
-            started.running.insert(name, Local::new(vec![model]));
+        for (engine, (options, need)) in engines.iter().zip(fitting(asked)?) {
+            let began = Instant::now();
+            let (name, options) = (options.name.clone(), need.put_into(options));
+            let (running, line) = if engine.isolate {
+                let (apart, line) =
+                    Isolated::start(options, json_log).with_context(|| format!("engine {name}"))?;
+                (Running::Apart(apart), format!("{line}; in a process of its own"))
+            } else {
+                let loaded = Loaded::start(options)?;
+                let line = loaded.describe();
+                (Running::Here(Local::new(vec![loaded])), line)
+            };
+            started.lines.push(format!("{name}: {line}; ready after {:.1} s", began.elapsed().as_secs_f64()));
+            started.running.insert(name, running);
         }
         Ok(started)
     }
@@ -48,23 +65,39 @@ impl Engines {
         &self.lines
     }
 
-    /// The network, and a pipe to each engine.
+    /// The network, and the way to each engine.
     pub(crate) fn network(&self) -> Network {
         if self.running.is_empty() {
             return Network::Sockets;
         }
-        let running = self.running.clone();
-        Network::Engine(Arc::new(move |upstream| {
-            let local = running.get(&upstream.name).ok_or_else(|| {
-                io::Error::other(format!(
-                    "the engine {} is new, and starts with the next start",
-                    upstream.name
-                ))
-            })?;
-            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-            tokio::spawn(Arc::clone(local).serve_connection(theirs));
-            Ok(ours)
+        let places = self.running.iter().map(|(name, running)| (name.clone(), Place::of(running)));
+        let places: BTreeMap<String, Place> = places.collect();
+        Network::Engines(Arc::new(move |upstream| match places.get(&upstream.name) {
+            Some(Place::Here(local)) => {
+                let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+                tokio::spawn(Arc::clone(local).serve_connection(theirs));
+                Ok(Way::Pipe(ours))
+            }
+            Some(Place::Apart(socket)) => Ok(Way::Socket(socket.clone())),
+            None => {
+                Err(io::Error::other(format!("the engine {} is new; restart to start it", upstream.name)))
+            }
         }))
+    }
+}
+
+/// Where an engine is reached.
+enum Place {
+    Here(Arc<Local>),
+    Apart(PathBuf),
+}
+
+impl Place {
+    fn of(running: &Running) -> Self {
+        match running {
+            Running::Here(local) => Self::Here(Arc::clone(local)),
+            Running::Apart(apart) => Self::Apart(apart.socket()),
+        }
     }
 }
 
@@ -99,7 +132,7 @@ fn fitting(engines: Vec<Options>) -> anyhow::Result<Vec<(Options, Need)>> {
     Ok(fitting)
 }
 
-fn options(engine: &EngineConfig, file: std::path::PathBuf) -> Options {
+fn options(engine: &EngineConfig, file: PathBuf) -> Options {
     let usual = Options::new(file, &engine.name);
     Options {
         cells: engine.context_tokens,

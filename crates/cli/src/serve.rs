@@ -51,13 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let logging = start_log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
-    let engines = Engines::start(&config.engines)?;
-    let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim, &engines.describe());
+    let engines = Engines::start(&config.engines, arguments.log == "json")?;
+    let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim, engines.describe());
     let (stop, stopping) = server::stop();
     let gateway = Gateway::new(config, engines.network());
     on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines())?;
     crate::say(&greeting);
     gateway.serve(listener, &stopping)?;
+    // Nobody hears them any more.
+    drop(engines);
     Ok(())
 }
 
@@ -173,7 +175,7 @@ fn greeting(
 }
 
 /// Logs to standard error; see [`log`] for how.
-fn start_log(json: bool) -> anyhow::Result<log::Guard> {
+pub(crate) fn start_log(json: bool) -> anyhow::Result<log::Guard> {
     let (writer, guard) = log::start(std::io::stderr())?;
     let filter = match environment("FIRSTTOKEN_LOG") {
         Some(text) => EnvFilter::try_new(&text).with_context(|| format!("FIRSTTOKEN_LOG={text:?}"))?,

@@ -2,7 +2,7 @@
 //!
 //! - `prompt`: the conversation as the model's own template puts it.
 //! - `form`: the form that the answer must have, from its format and its tools.
-//! - `completion`: what is asked without a conversation.
+//! - `completion`: what is asked without a conversation. `embedding`: what is asked of other models.
 //!
 //! All of it takes its time, with a long text or a large schema, so it is done on no thread that others
 //! wait for.
@@ -10,6 +10,7 @@
 //! Invariant: what cannot be done is refused with the path of its field, before anything is computed.
 
 mod completion;
+mod embedding;
 mod form;
 mod prompt;
 
@@ -26,6 +27,7 @@ use serde_json::Value;
 use crate::model::Model;
 
 pub(crate) use completion::{completion, content, tokens};
+pub(crate) use embedding::{Texts, embeddings};
 
 /// From here on a bias is a ban, as OpenAI has it.
 const BIAS_BAN: f64 = -100.0;
@@ -182,6 +184,6 @@ pub(crate) fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::InvalidRequest, message)
 }
 
-fn unsupported(message: impl Into<String>) -> ApiError {
+pub(crate) fn unsupported(message: impl Into<String>) -> ApiError {
     invalid(message).code("unsupported")
 }

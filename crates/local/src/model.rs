@@ -108,8 +108,7 @@ impl Model {
     pub fn start(options: Options) -> Result<Self, StartError> {
         let shown = || options.file.display().to_string();
         let wrong = |error| StartError::Model { file: shown(), error };
-        let need = need(&options)?;
-        let model = native::open(&options.file, options.gpu_layers).map_err(wrong)?;
+        let (need, model) = open(&options)?;
         let context = model.context_length();
         let setup = native::Setup {
             cells: need.cells,
@@ -180,15 +179,18 @@ impl Model {
     }
 }
 
-/// What a model takes of the memory that can be had now.
-fn need(options: &Options) -> Result<Need, StartError> {
+/// Opens a model's file, once it is known to fit into the memory that can be had now.
+pub(crate) fn open(options: &Options) -> Result<(Need, native::Model), StartError> {
+    let file = || options.file.display().to_string();
     if let Some(layers) = options.gpu_layers.filter(|layers| *layers > 0 && !HAS_GPU) {
-        return Err(StartError::NoGpu { file: options.file.display().to_string(), layers });
+        return Err(StartError::NoGpu { file: file(), layers });
     }
     let header = kv::header(&options.file)?;
     // Where the system does not say how much memory it has, nobody can know.
     let available = Memory::now().map_or(u64::MAX, |memory| memory.available);
-    Ok(Need::of(options, &header, available)?)
+    let need = Need::of(options, &header, available)?;
+    let model = native::open(&options.file, options.gpu_layers);
+    Ok((need, model.map_err(|error| StartError::Model { file: file(), error })?))
 }
 
 /// What an engine's thread goes by.

@@ -78,6 +78,7 @@ fn main() -> io::Result<()> {
         seed: args.seed,
         context: args.context,
         adds_bos: false,
+        pooling: None,
     };
     recipe.write(&mut BufWriter::new(File::create(&args.out)?))
 }

@@ -50,7 +50,7 @@ fn prompt(model: &Model, prompt: &Value) -> Result<Vec<u32>, ApiError> {
             [Value::String(_) | Value::Array(_), ..] => {
                 return Err(unsupported("one prompt at a time; ask once for each").at("prompt"));
             }
-            tokens => ids(model, tokens, "prompt")?,
+            tokens => ids(model.vocabulary.size(), tokens, "prompt")?,
         },
         _ => return Err(invalid("expected a text or a list of tokens").at("prompt")),
     };
@@ -60,12 +60,11 @@ fn prompt(model: &Model, prompt: &Value) -> Result<Vec<u32>, ApiError> {
     }
 }
 
-/// Tokens that the model has.
-fn ids(model: &Model, list: &[Value], field: &str) -> Result<Vec<u32>, ApiError> {
-    let size = model.vocabulary.size();
+/// Tokens of a vocabulary of that size.
+pub(super) fn ids(size: u32, list: &[Value], field: &str) -> Result<Vec<u32>, ApiError> {
     let id = |(at, token): (usize, &Value)| {
         let known = token.as_u64().and_then(|token| u32::try_from(token).ok()).filter(|token| *token < size);
-        let wrong = || invalid(format!("expected a token of {}, 0 to {}", model.name, size - 1));
+        let wrong = || invalid(format!("expected a token of this model, 0 to {}", size - 1));
         known.ok_or_else(|| wrong().at(format!("{field}[{at}]")))
     };
     list.iter().enumerate().map(id).collect()
@@ -99,9 +98,9 @@ pub(crate) fn content(model: &Model, body: &[u8]) -> Result<Value, ApiError> {
     let Some(Value::Array(tokens)) = fields.get("tokens") else {
         return Err(invalid("expected a list of tokens").at("tokens"));
     };
-    Ok(json!({ "content": text(model, &ids(model, tokens, "tokens")?) }))
+    Ok(json!({ "content": text(model, &ids(model.vocabulary.size(), tokens, "tokens")?) }))
 }
 
-fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     serde_json::from_slice(body).map_err(|error| invalid(format!("the body is no JSON object: {error}")))
 }
