@@ -7,8 +7,8 @@
 //!
 //! Invariant: what was asked for is taken as it is or refused; only what nobody asked for is cut.
 
-use firsttoken_llama::KvType;
 use firsttoken_llama::gguf::Header;
+use firsttoken_llama::{HAS_GPU, KvType};
 
 use crate::figures::{size, whole};
 use crate::kv::{Sizing, name_of_type};
@@ -29,6 +29,9 @@ const HOST_PART: u64 = 4;
 /// Longest text of which an embedding is made, in tokens, unless said otherwise; attention within it is
 /// computed at once.
 const TEXT_TOKENS_MAX: u64 = 8_192;
+/// Of the memory that can be had, the part in tenths that is counted on where nobody has said how much: others
+/// live on this machine too.
+const USUAL_TENTHS: u64 = 9;
 /// Room for what the kernels compute with: activations of a batch, and its logits.
 const COMPUTE_BYTES: u64 = 256 << 20;
 
@@ -71,7 +74,7 @@ impl Need {
         let weights_bytes = header.tensors.bytes;
         let fixed =
             weights_bytes.saturating_add(options.host_bytes.unwrap_or(0)).saturating_add(COMPUTE_BYTES);
-        let room = available.saturating_sub(fixed);
+        let room = available.saturating_sub(fixed) / 10 * USUAL_TENTHS;
         let fitting = room.checked_div(token_bytes).unwrap_or(u64::MAX) / CELLS_STEP * CELLS_STEP;
         let usual = usual_cells(header);
         let cells = match options.cells {
@@ -89,8 +92,8 @@ impl Need {
             host_bytes: options.host_bytes.unwrap_or(usual_host),
         };
         // What a GPU keeps is not of this memory, and how much that is the kernels decide.
-        let fits = need.bytes() <= available || options.gpu_layers.is_some_and(|layers| layers > 0);
-        if fits {
+        let on_gpu = options.gpu_layers.map_or(HAS_GPU, |layers| layers > 0);
+        if on_gpu || need.bytes() <= available {
             return Ok(need);
         }
         let hint = hint(header, options, available);
@@ -187,9 +190,9 @@ mod tests {
         let roomy = need(&options, 8_192, 8 << 30).unwrap();
         assert_eq!((roomy.cells, roomy.host_bytes), (16_384, HOST_BYTES));
         assert_eq!(roomy.kv_bytes, 16_384 * 512);
-        // 10,000 tokens and a bit: whole steps, and what is left is not enough for prefixes.
+        // Room for 9,000 of 10,000 tokens, in whole steps; prefixes have a part of what is left of it.
         let tight = need(&options, 8_192, 10_000 * 512).unwrap();
-        assert_eq!((tight.cells, tight.host_bytes), (9_984, 16 * 512 / 4));
+        assert_eq!((tight.cells, tight.host_bytes), (8_960, 40 * 512 / 4));
         assert_eq!(need(&options, 100, 8 << 30).unwrap().cells, 1_024);
     }
 
