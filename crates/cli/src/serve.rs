@@ -265,6 +265,8 @@ mod tests {
         assert_eq!(again(&arguments), Ok(Vec::new()));
         let without = Arguments { listen: None, ..arguments };
         assert_eq!(again(&without), Ok(vec!["listen"]));
+        let more = Arguments { model: vec!["m.gguf".into()], ..without };
+        assert_eq!(again(&more), Ok(vec!["listen", "engines"]));
         std::fs::remove_file(&file).unwrap();
     }
 }

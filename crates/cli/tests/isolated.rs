@@ -197,6 +197,10 @@ fn an_engine_ends_with_its_parent_however_that_ends() {
 fn what_is_wrong_with_an_isolated_engine_is_said_at_the_start() {
     let file = configured("wrong", "127.0.0.1:9");
     let toml = std::fs::read_to_string(&file).unwrap();
+    let mut checked = Command::new(env!("CARGO_BIN_EXE_firsttoken"));
+    let said = String::from_utf8(checked.arg("check-config").arg(&file).output().unwrap().stdout).unwrap();
+    assert!(said.contains("1 upstream, 1 engine, ") && said.contains("demo: needs "), "{said}");
+    assert!(said.contains("for 1,024 tokens as f16, prefixes 0 B"), "{said}");
     for (instead, said) in [
         ("kv_type = \"q8_0\"\ncontext_tokens = 16000000", "demo needs "),
         ("gpu_layers = 9", "this binary was built without a GPU"),
