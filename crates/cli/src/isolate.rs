@@ -42,11 +42,12 @@ impl Isolated {
         let folder = private_folder()?;
         let lifeline = Mutex::default();
         let shared = Arc::new(Shared { options, json_log, folder, lifeline, ending: AtomicBool::new(false) });
+        // From here on its folder goes with it, also where it does not start.
+        let mut isolated = Self { shared: Arc::clone(&shared), watch: None };
         let (child, line) = shared.spawn()?;
-        let watched = Arc::clone(&shared);
-        let watch =
-            std::thread::Builder::new().name("isolated".to_owned()).spawn(move || watched.watch(child))?;
-        Ok((Self { shared, watch: Some(watch) }, line))
+        let watch = std::thread::Builder::new().name("isolated".to_owned());
+        isolated.watch = Some(watch.spawn(move || shared.watch(child))?);
+        Ok((isolated, line))
     }
 
     /// Where it listens.

@@ -201,6 +201,8 @@ fn what_is_wrong_with_an_isolated_engine_is_said_at_the_start() {
     let said = String::from_utf8(checked.arg("check-config").arg(&file).output().unwrap().stdout).unwrap();
     assert!(said.contains("1 upstream, 1 engine, ") && said.contains("demo: needs "), "{said}");
     assert!(said.contains("for 1,024 tokens as f16, prefixes 0 B"), "{said}");
+    let place = file.with_extension("place");
+    std::fs::create_dir(&place).unwrap();
     for (instead, said) in [
         ("kv_type = \"q8_0\"\ncontext_tokens = 16000000", "demo needs "),
         ("gpu_layers = 9", "this binary was built without a GPU"),
@@ -208,9 +210,11 @@ fn what_is_wrong_with_an_isolated_engine_is_said_at_the_start() {
         std::fs::write(&file, toml.replace("context_tokens = 1024", instead)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_firsttoken"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file);
-        let ended = command.output().unwrap();
+        let ended = command.env("XDG_RUNTIME_DIR", &place).output().unwrap();
         let error = String::from_utf8(ended.stderr).unwrap();
         assert!(!ended.status.success() && error.contains(said), "{error}");
     }
+    // Removable only if nothing was left in it.
+    std::fs::remove_dir(&place).unwrap();
     std::fs::remove_file(&file).unwrap();
 }
