@@ -1,4 +1,4 @@
-//! What a step costs, learnt while it runs.
+//! What a step costs, and what reading from disk does, learnt while it runs.
 //!
 //! A step of `rows` rows over `depth` cells takes `base(rows) + slope × rows × depth`. The base is a
 //! broken line over knots, since rows are not equally dear: one row reads all weights, and from 64
@@ -152,6 +152,45 @@ impl StepCost {
     }
 }
 
+/// Bytes that a disk gives in a second before it has been asked: what a single spinning one does, so that
+/// nobody waits for a slow one who could have computed meanwhile.
+const DISK_BYTES_PER_S: f64 = 100e6;
+/// What the first byte of a file takes, in seconds.
+const DISK_SEEK_S: f64 = 0.01;
+/// How far one file moves what is believed of the disk.
+const DISK_RATE: f64 = 0.25;
+
+/// The cost of reading from disk: a seek, and seconds for each byte.
+#[derive(Clone, Debug)]
+pub struct ReadCost {
+    byte: f64,
+}
+
+impl Default for ReadCost {
+    fn default() -> Self {
+        Self { byte: 1.0 / DISK_BYTES_PER_S }
+    }
+}
+
+impl ReadCost {
+    /// How long a file of so many bytes is expected to take.
+    #[must_use]
+    pub fn forecast(&self, bytes: u64) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "a forecast")]
+        let seconds = DISK_SEEK_S + bytes as f64 * self.byte;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// What one took, the seek included: many small files make a disk slow, and so it is believed.
+    pub fn on_read(&mut self, bytes: u64, took: Duration) {
+        if bytes > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "a forecast")]
+            let byte = took.as_secs_f64() / bytes as f64;
+            self.byte += DISK_RATE * (byte - self.byte);
+        }
+    }
+}
+
 /// The knot at or below `rows`, and how far `rows` is on the way to the next one.
 fn knot(rows: u32) -> (usize, f64) {
     let low = KNOTS.partition_point(|knot| *knot <= rows).saturating_sub(1);
@@ -212,6 +251,18 @@ mod tests {
         }
         cost.on_step(8, 100, Duration::from_secs(30));
         assert!(cost.forecast(8, 100) < Duration::from_millis(25));
+    }
+
+    #[test]
+    fn a_disk_is_believed_slow_until_it_has_been_fast() {
+        let (mut disk, bytes) = (ReadCost::default(), 100_000_000);
+        assert_eq!(disk.forecast(bytes), Duration::from_millis(1010));
+        for _ in 0..20 {
+            disk.on_read(bytes, Duration::from_millis(50));
+        }
+        assert!(disk.forecast(bytes) < Duration::from_millis(70));
+        disk.on_read(bytes, Duration::from_secs(4));
+        assert!(disk.forecast(bytes) > Duration::from_secs(1), "one slow file is a warning");
     }
 
     proptest! {

@@ -8,7 +8,7 @@
 //! - [`ids`]: names of things.
 //! - [`cells`], [`blocks`]: the exact books over the kernels' memory.
 //! - [`prefix`]: who has computed the beginning of this prompt already.
-//! - `tier`: prefixes in host memory.
+//! - `tier`: prefixes in host memory, and those on disk; [`shelf`]: their files.
 //! - [`cost`]: what a step costs, learnt while it runs.
 //! - [`sequence`]: one request.
 //! - [`scheduler`]: the next step.
@@ -24,5 +24,6 @@ pub mod ids;
 pub mod prefix;
 pub mod scheduler;
 pub mod sequence;
+pub mod shelf;
 pub mod speculation;
 mod tier;

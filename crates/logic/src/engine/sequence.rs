@@ -43,13 +43,22 @@ pub struct Request {
     pub deadline: Option<Instant>,
 }
 
+/// What brings a part of its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Another is computing it: wait until that one has come so far.
+    Computed(RequestId, u32),
+    /// It is being read from disk: wait for it, but no longer than until then.
+    Read(SnapshotId, Instant),
+}
+
 /// Where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Not at work.
     Waiting {
-        /// Another is computing a prefix of it: wait until that one has come so far.
-        after: Option<(RequestId, u32)>,
+        /// What it waits for, beside its turn.
+        after: Option<After>,
         /// Its own work, saved when it had to make room.
         saved: Option<SnapshotId>,
     },
@@ -89,6 +98,8 @@ pub(super) struct Sequence {
     pub(super) held: Duration,
     /// Prompt tokens that nobody had to compute for it, when it first ran.
     pub(super) cached: Option<u32>,
+    /// It has waited for disk in vain, and does so no more.
+    pub(super) impatient: bool,
 }
 
 impl Sequence {
@@ -112,6 +123,7 @@ impl Sequence {
             drafts: Vec::new(),
             paused: false,
             cached: None,
+            impatient: false,
         }
     }
 

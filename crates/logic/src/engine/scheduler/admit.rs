@@ -7,9 +7,10 @@
 use core::time::Duration;
 
 use super::super::blocks::BLOCK;
-use super::super::ids::{RequestId, SeqId};
+use super::super::ids::{RequestId, SeqId, SnapshotId};
 use super::super::prefix::{Hit, Holder};
-use super::super::sequence::{Sequence, State};
+use super::super::sequence::{After, Sequence, State};
+use super::super::tier::Host;
 use super::{Operation, Refusal, Scheduler, rank};
 use crate::time::Instant;
 use alloc::vec::Vec;
@@ -26,11 +27,13 @@ pub(super) struct Prefix {
     saved: Option<Hit>,
     /// With a request at work that will have computed it, if that is longer still.
     coming: Option<(RequestId, u32)>,
+    /// On disk, where reading it is quicker than computing it.
+    away: Option<(SnapshotId, u32)>,
 }
 
 impl Prefix {
     /// Tokens that need not be computed, if the request begins now.
-    fn len(&self) -> u32 {
+    pub(super) fn len(&self) -> u32 {
         self.saved.or(self.shared).map_or(0, |hit| hit.len)
     }
 }
@@ -51,7 +54,7 @@ impl Scheduler {
     }
 
     /// Sets to work whom memory has room for.
-    pub(super) fn admit(&mut self) {
+    pub(super) fn admit(&mut self, now: Instant) {
         while !self.full && (self.running.len() as u64) < u64::from(self.limits.running_max) {
             let Some(id) = self.first_waiting() else { return };
             // Before the prefix is looked up: an id may cost somebody's kept sequence.
@@ -59,8 +62,13 @@ impl Scheduler {
                 return;
             }
             let prefix = self.prefix_of(id);
-            if let Some(coming) = prefix.coming {
-                self.wait_for(id, coming);
+            if let Some((donor, len)) = prefix.coming {
+                self.wait_for(id, After::Computed(donor, len));
+                continue;
+            }
+            if let Some(away) = prefix.away
+                && self.read(id, away, prefix.len(), now)
+            {
                 continue;
             }
             if !self.fits(id, &prefix) {
@@ -74,7 +82,8 @@ impl Scheduler {
     /// What a request will cost that begins with what is known now.
     pub(super) fn expect(&mut self, id: RequestId) {
         let prefix = self.prefix_of(id);
-        let known = prefix.coming.map_or(prefix.len(), |(_, len)| len);
+        let brought = prefix.coming.map(|(_, len)| len).or_else(|| prefix.away.map(|(_, len)| len));
+        let known = brought.unwrap_or(prefix.len());
         let chain = &self.sequences[&id].chain;
         let before = self.waiting.iter().take_while(|other| **other != id);
         let common = before.map(|other| chain.common(&self.sequences[other].chain)).max().unwrap_or(0);
@@ -86,7 +95,7 @@ impl Scheduler {
 
     /// The order of `sequence` among those who wait, or whose prompts are being computed.
     pub(super) fn order(&self, sequence: &Sequence, rows: u32, least_served: Duration) -> (u8, Duration) {
-        let row = self.cost.forecast(self.limits.rows_max, self.pool.cells().top()) / self.limits.rows_max;
+        let row = self.row();
         let served = self.accounts.get(&sequence.tenant).map_or(least_served, |account| account.served);
         let arrived = sequence.arrived.since(Instant::default());
         let order = arrived + row * rows * WORK_WEIGHT + served.saturating_sub(least_served);
@@ -102,22 +111,27 @@ impl Scheduler {
             .map(|sequence| sequence.request)
     }
 
-    /// Whether somebody reads, and nobody is computing its prefix.
+    /// Whether somebody reads, and nobody is bringing its prefix.
     fn is_ready(&self, sequence: &Sequence) -> bool {
         let State::Waiting { after, .. } = sequence.state else { return false };
-        let pending = after.is_some_and(|(donor, len)| {
-            self.sequences.get(&donor).is_some_and(|donor| {
+        let pending = match after {
+            None => false,
+            Some(After::Computed(donor, len)) => self.sequences.get(&donor).is_some_and(|donor| {
                 !donor.paused && donor.running().is_some_and(|(_, computed)| computed < len)
-            })
-        });
+            }),
+            Some(After::Read(snapshot, _)) => {
+                self.tier.find(snapshot).is_some_and(|snapshot| snapshot.host == Host::Coming)
+            }
+        };
         !sequence.paused && !pending
     }
 
-    fn wait_for(&mut self, id: RequestId, coming: (RequestId, u32)) {
+    pub(super) fn wait_for(&mut self, id: RequestId, next: impl Into<Option<After>>) {
         if let Some(sequence) = self.sequences.get_mut(&id)
             && let State::Waiting { after, .. } = &mut sequence.state
         {
-            *after = Some(coming);
+            let before = core::mem::replace(after, next.into());
+            self.unpin(before);
         }
     }
 
@@ -127,7 +141,7 @@ impl Scheduler {
         let sequence = &self.sequences[&id];
         let tokens = &sequence.tokens[..sequence.tokens.len() - 1];
         let best = |usable: &dyn Fn(Holder) -> u32| {
-            let hit = self.index.best(&sequence.chain, tokens, usable, |holder| self.held(holder))?;
+            let hit = self.best(sequence.tenant, &sequence.chain, tokens, usable)?;
             let whole = hit.len == self.computed_by(hit.holder);
             (whole || !self.limits.whole_only).then_some(hit)
         };
@@ -140,17 +154,19 @@ impl Scheduler {
             Holder::Live(_) | Holder::Kept(_) => 0,
         });
         let saved = saved.filter(|hit| hit.len > shared.map_or(0, |hit| hit.len));
-        let now = Prefix { shared, saved, coming: None };
+        let now = Prefix { shared, saved, coming: None, away: None };
+        let away = self.on_disk(sequence, now.len());
         let coming = best(&|holder| match holder {
             Holder::Live(donor) if !self.sequences[&donor].paused => self.sequences[&donor].len(),
             Holder::Live(_) | Holder::Kept(_) | Holder::Saved(_) => 0,
         });
-        let coming = coming.filter(|hit| !self.limits.whole_only && hit.len >= now.len() + BLOCK);
+        let least = away.map_or(now.len(), |(_, len)| len) + BLOCK;
+        let coming = coming.filter(|hit| !self.limits.whole_only && hit.len >= least);
         let coming = coming.and_then(|hit| match hit.holder {
             Holder::Live(donor) => Some((donor, hit.len)),
             Holder::Kept(_) | Holder::Saved(_) => None,
         });
-        Prefix { coming, ..now }
+        Prefix { coming, away, ..now }
     }
 
     /// Whether memory has room for it and for what those at work will still need. One alone always
@@ -188,11 +204,17 @@ impl Scheduler {
         }
         let computed = self.pool.end(seq);
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
-        if let State::Waiting { saved: Some(own), .. } = sequence.state {
-            self.tier.unpin(own);
-        }
+        let (before, first) = (sequence.state, sequence.cached.is_none());
         sequence.cached.get_or_insert(computed);
         sequence.state = State::Running { seq, computed };
+        if let State::Waiting { after, saved } = before {
+            self.unpin(after);
+            saved.into_iter().for_each(|own| self.tier.unpin(own));
+        }
+        if first {
+            self.credit(id, computed);
+        }
+        let Some(sequence) = self.sequences.get(&id) else { return };
         self.index.insert(sequence.chain.hashes(), Holder::Live(id));
         self.running.push(id);
     }
@@ -231,7 +253,13 @@ impl Scheduler {
             let wanted = have..end;
             self.pool.share(spare, seq, wanted.clone());
             self.pool.drop_seq(spare);
-            self.counters.tokens_loaded += u64::from(wanted.end - wanted.start);
+            let count = u64::from(wanted.end - wanted.start);
+            self.counters.tokens_loaded += count;
+            if let Some(piece) = self.tier.find_mut(piece)
+                && core::mem::take(&mut piece.fresh)
+            {
+                self.counters.tokens_read += count;
+            }
             self.operations.push(Operation::Load { snapshot: piece, seq: spare });
             self.operations.push(Operation::Share { from: spare, to: seq, range: wanted });
             self.operations.push(Operation::Drop { seq: spare });

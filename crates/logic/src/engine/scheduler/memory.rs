@@ -11,6 +11,7 @@ use super::super::blocks::BLOCK;
 use super::super::ids::{RequestId, SeqId, SnapshotId, Tenant, Token};
 use super::super::prefix::{Chain, Hit, Holder};
 use super::super::sequence::State;
+use super::super::tier::Host;
 use super::{Operation, Scheduler, rank};
 
 /// A tail that is shorter, behind a prefix that is kept already, is not worth keeping.
@@ -38,7 +39,10 @@ impl Scheduler {
         self.waiting.retain(|other| *other != request);
         self.full = false;
         match sequence.state {
-            State::Waiting { saved, .. } => saved.into_iter().for_each(|id| self.tier.unpin(id)),
+            State::Waiting { after, saved } => {
+                self.unpin(after);
+                saved.into_iter().for_each(|id| self.tier.unpin(id));
+            }
             State::Running { seq, computed } => {
                 self.running.retain(|other| *other != request);
                 self.index.remove(sequence.chain.hashes(), Holder::Live(request));
@@ -58,8 +62,7 @@ impl Scheduler {
         self.pool.set_live(seq, false);
         let len = tokens.len();
         let chain = Chain::of(tenant, tokens);
-        let known =
-            self.index.best(&chain, tokens, |holder| self.computed_by(holder), |holder| self.held(holder));
+        let known = self.best(tenant, &chain, tokens, |holder| self.computed_by(holder));
         if let Some(hit) = known
             && len < (hit.len + TAIL_MIN) as usize
         {
@@ -113,8 +116,29 @@ impl Scheduler {
         match holder {
             Holder::Live(id) => self.sequences[&id].computed(),
             Holder::Kept(seq) => self.pool.end(seq),
-            Holder::Saved(id) => self.tier.get(id).range.end,
+            Holder::Saved(id) => match self.tier.get(id).host {
+                Host::Here => self.tier.get(id).range.end,
+                Host::Coming | Host::Away => 0,
+            },
         }
+    }
+
+    /// Who can give most of what `tokens` begin with, of the same tenant.
+    pub(super) fn best(
+        &self,
+        tenant: Tenant,
+        chain: &Chain,
+        tokens: &[Token],
+        usable: impl Fn(Holder) -> u32,
+    ) -> Option<Hit> {
+        // The hashes find nobody else's, and a hash only finds: here it is confirmed.
+        let ours = |holder| match holder {
+            Holder::Live(id) => self.sequences[&id].tenant == tenant,
+            Holder::Kept(seq) => self.kept[&seq].tenant == tenant,
+            Holder::Saved(id) => self.tier.get(id).tenant == tenant,
+        };
+        let usable = |holder| if ours(holder) { usable(holder) } else { 0 };
+        self.index.best(chain, tokens, usable, |holder| self.held(holder))
     }
 
     pub(super) fn touch(&mut self, holder: Holder) {
@@ -180,7 +204,7 @@ impl Scheduler {
 
     /// Saves at most `tokens_max` more tokens of a kept sequence, and drops it when all is saved.
     /// How many were saved.
-    fn move_out(&mut self, seq: SeqId, tokens_max: u32) -> u32 {
+    pub(super) fn move_out(&mut self, seq: SeqId, tokens_max: u32) -> u32 {
         let (saved, done) = self.save_kept(seq, tokens_max);
         if done {
             self.drop_kept(seq);
@@ -226,11 +250,13 @@ impl Scheduler {
             return Some((parent, 0));
         }
         let (parent, from) = if self.limits.whole_only { (None, 0) } else { (parent, from) };
+        let parent = parent.and_then(|id| self.tier.below(id, from));
         let to = if self.limits.whole_only { len } else { len.min(from.saturating_add(tokens_max)) };
-        for victim in self.tier.victims(to - from, parent)? {
+        for victim in self.tier.victims(u64::from(to - from), parent)? {
             self.forget(victim);
         }
         let snapshot = self.tier.insert(tenant, tokens, from..to, parent);
+        self.unwritten = true;
         self.index.insert(self.tier.get(snapshot).chain.hashes(), Holder::Saved(snapshot));
         self.operations.push(Operation::Save { seq, range: from..to, snapshot });
         self.counters.tokens_saved += u64::from(to - from);
@@ -240,26 +266,24 @@ impl Scheduler {
     /// The snapshot that has most of `tokens`, and how much.
     fn saved(&self, tenant: Tenant, tokens: &[Token]) -> Option<(SnapshotId, u32)> {
         let chain = Chain::of(tenant, tokens);
-        let hit = self.best_saved(&chain, tokens)?;
+        let hit = self.best(tenant, &chain, tokens, |holder| match holder {
+            Holder::Saved(_) => self.computed_by(holder),
+            Holder::Live(_) | Holder::Kept(_) => 0,
+        })?;
         match hit.holder {
             Holder::Saved(id) => Some((id, hit.len)),
             Holder::Live(_) | Holder::Kept(_) => None,
         }
     }
 
-    /// Who has most of `tokens` in host memory.
-    pub(super) fn best_saved(&self, chain: &Chain, tokens: &[Token]) -> Option<Hit> {
-        let usable = |holder| match holder {
-            Holder::Saved(_) => self.computed_by(holder),
-            Holder::Live(_) | Holder::Kept(_) => 0,
-        };
-        self.index.best(chain, tokens, usable, |holder| self.held(holder))
-    }
-
-    fn forget(&mut self, snapshot: SnapshotId) {
-        if let Some(gone) = self.tier.remove(snapshot) {
+    /// A snapshot leaves host memory; what is on disk is not forgotten with that.
+    pub(super) fn forget(&mut self, snapshot: SnapshotId) {
+        if let Some(gone) = self.tier.evict(snapshot) {
             self.index.remove(gone.chain.hashes(), Holder::Saved(snapshot));
-            self.operations.push(Operation::Forget { snapshot });
+        }
+        self.operations.push(Operation::Forget { snapshot });
+        while let Some(crowded) = self.tier.crowded() {
+            self.lose(crowded);
         }
     }
 

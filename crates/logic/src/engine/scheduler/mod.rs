@@ -5,6 +5,7 @@
 //! - `admission`: whether a request will be answered in time, and when to come back if not.
 //! - `admit`: who goes to work, and with which prefix that is computed already.
 //! - `memory`: what is kept, saved, dropped, and who makes room.
+//! - `disk`: what is written to disk, and who waits for what is read from there.
 //!
 //! The shell calls [`Scheduler::next_step`], does the step's operations in their order, computes its
 //! rows, and tells: [`Scheduler::on_computed`], then [`Scheduler::on_sampled`] for each run that
@@ -16,6 +17,7 @@
 
 mod admission;
 mod admit;
+mod disk;
 mod memory;
 mod plan;
 
@@ -25,10 +27,11 @@ use core::ops::Range;
 use core::time::Duration;
 
 use super::blocks::Pool;
-use super::cost::StepCost;
+use super::cost::{ReadCost, StepCost};
 use super::ids::{RequestId, SeqId, SnapshotId, Tenant, Token};
 use super::prefix::{Holder, Index};
 use super::sequence::{Priority, Request, Sequence, State};
+use super::shelf::{Page, PageName};
 use super::tier::Tier;
 use crate::time::Instant;
 use admission::Forecast;
@@ -59,6 +62,17 @@ pub struct Limits {
     pub prefill_min: u32,
     /// The kernels hold a sequence as a whole: no part of it can be shared or cut off.
     pub whole_only: bool,
+    /// Whether prefixes are kept on disk, too.
+    pub disk: Option<DiskLimits>,
+}
+
+/// What is known of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskLimits {
+    /// Most pages that are remembered while host memory has not got them.
+    pub pages_max: usize,
+    /// Bytes of a token in a page.
+    pub token_bytes: u32,
 }
 
 impl Default for Limits {
@@ -75,6 +89,7 @@ impl Default for Limits {
             tile: 64,
             prefill_min: 16,
             whole_only: false,
+            disk: None,
         }
     }
 }
@@ -119,10 +134,29 @@ pub enum Operation {
         /// Where to.
         seq: SeqId,
     },
-    /// The bytes of a snapshot are needed no more.
+    /// The bytes of a snapshot are needed no more in host memory.
     Forget {
         /// Which.
         snapshot: SnapshotId,
+    },
+    /// Writes a snapshot in host memory to disk, without anybody waiting: [`Scheduler::on_written`].
+    Write {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Its file.
+        page: Page,
+    },
+    /// Reads one from disk, without anybody else waiting: [`Scheduler::on_read`].
+    Read {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Its file.
+        name: PageName,
+    },
+    /// A file has been of use.
+    Touch {
+        /// Which.
+        name: PageName,
     },
 }
 
@@ -206,6 +240,12 @@ pub struct Counters {
     pub tokens_shared: u64,
     /// Tokens that came back from host memory.
     pub tokens_loaded: u64,
+    /// Those of them that had been read from disk for the request that found them.
+    pub tokens_read: u64,
+    /// Tokens written to disk.
+    pub tokens_written: u64,
+    /// Files on disk that could not be read, or were not what they should have been.
+    pub reads_failed: u64,
     /// Tokens saved to host memory.
     pub tokens_saved: u64,
     /// Requests that had to make room.
@@ -221,6 +261,11 @@ pub struct Counters {
 pub struct Scheduler {
     limits: Limits,
     cost: StepCost,
+    reading: ReadCost,
+    /// Snapshots that are being written.
+    writing: usize,
+    /// There may be some that are worth writing.
+    unwritten: bool,
     pool: Pool,
     index: Index,
     tier: Tier,
@@ -284,9 +329,12 @@ impl Scheduler {
         let ids = (0..limits.ids.saturating_sub(1)).rev().map(SeqId).collect();
         Self {
             pool: Pool::new(limits.cells),
-            tier: Tier::new(limits.host_tokens_max),
+            tier: Tier::new(limits.host_tokens_max, limits.disk.map_or(0, |disk| disk.pages_max)),
             limits,
             cost,
+            reading: ReadCost::default(),
+            writing: 0,
+            unwritten: false,
             index: Index::default(),
             sequences: BTreeMap::new(),
             waiting: Vec::new(),
@@ -478,6 +526,12 @@ impl Scheduler {
     #[must_use]
     pub const fn tokens_saved(&self) -> u64 {
         self.tier.tokens()
+    }
+
+    /// Tokens on disk, as far as is known.
+    #[must_use]
+    pub fn tokens_on_disk(&self) -> u64 {
+        self.tier.tokens_on_disk()
     }
 
     /// The last id of the kernels, for pieces on their way.

@@ -15,12 +15,14 @@ impl Scheduler {
     /// The next step. Nothing to compute: no rows; there may be operations and refusals all the same.
     pub fn next_step(&mut self, now: Instant) -> Step {
         let refused = self.expire(now);
-        self.admit();
+        self.give_up_reading(now);
+        self.admit(now);
         let mut shares = self.room_for_decodes();
         self.tidy(u32::try_from(self.running.len()).unwrap_or(u32::MAX), !shares.is_empty());
         if self.sequences.is_empty() {
             self.save_ahead();
         }
+        self.write_ahead();
         self.prefill(&mut shares);
         // The books grow last, as the kernels will: after all operations.
         let runs = shares.into_iter().filter_map(|share| self.run(share)).collect();
