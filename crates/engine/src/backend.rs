@@ -6,6 +6,7 @@
 //! Invariant: nothing changes but by these calls, so the books of `logic` stay exact.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use firsttoken_logic::engine::ids::{SeqId, Token};
 
@@ -60,6 +61,9 @@ pub struct Failed {
     pub what: String,
 }
 
+/// Says, on any thread, whether bytes are a saved sequence that can be loaded and holds these positions.
+pub type Check = Arc<dyn Fn(&[u8], &Range<u32>) -> bool + Send + Sync>;
+
 /// Kernels. See the module.
 pub trait Backend {
     /// What it can do.
@@ -103,6 +107,13 @@ pub trait Backend {
     /// # Errors
     /// When the bytes are no sequence, or the cells lack.
     fn load(&mut self, seq: SeqId, bytes: &[u8]) -> Result<(), Failed>;
+
+    /// Tells whether saved bytes can be loaded: the same model, kind of memory, and build. Equal in every
+    /// process.
+    fn fingerprint(&self) -> u64;
+
+    /// What tells sound bytes from others before they are loaded.
+    fn check(&self) -> Check;
 
     /// One past the last position that `seq` holds.
     fn held(&self, seq: SeqId) -> u32;

@@ -22,6 +22,7 @@ use firsttoken_logic::engine::speculation::{Length, Lookup};
 use firsttoken_logic::time::Instant;
 
 use crate::backend::{Backend, Failed, Outcome};
+use crate::disk::{Disk, Event, Shelf};
 use crate::memory::Memory;
 
 /// Jobs that have not been taken up yet, at most: the scheduler takes them between two steps.
@@ -148,6 +149,8 @@ pub struct Status {
     pub cells: u32,
     /// Tokens in host memory.
     pub tokens_saved: u64,
+    /// Tokens on disk, as far as is known.
+    pub tokens_on_disk: u64,
     /// What has happened since the start.
     pub counters: Counters,
     /// When the step under way began, and its rows; none between two steps.
@@ -165,9 +168,7 @@ struct End(Arc<Shared>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.stop.store(true, Relaxed);
-        self.0.abort();
-        self.0.wake();
+        self.0.stop();
     }
 }
 
@@ -190,7 +191,7 @@ impl Seat {
         *lock(&self.shared.abort) = Some(Box::new(abort));
         self.shared.vacant.store(false, Relaxed);
         let (shared, memory) = (Arc::clone(&self.shared), Memory::new(backend));
-        Driver { shared, scheduler, memory, clock, open: BTreeMap::new() }
+        Driver { shared, scheduler, memory, disk: None, clock, open: BTreeMap::new() }
     }
 
     /// Whether anybody can still ask.
@@ -247,6 +248,11 @@ impl Engine {
         self.shared.vacant.load(Relaxed)
     }
 
+    /// Ends it, whoever still holds it: its driver puts away what is worth it and returns.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
     /// How it is.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -257,6 +263,12 @@ impl Engine {
 impl Shared {
     fn send(&self, command: Command) {
         lock(&self.commands).push(command);
+        self.wake();
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Relaxed);
+        self.abort();
         self.wake();
     }
 
@@ -316,6 +328,7 @@ pub struct Driver<B, C> {
     shared: Arc<Shared>,
     scheduler: Scheduler,
     memory: Memory<B>,
+    disk: Option<Disk>,
     clock: C,
     open: BTreeMap<RequestId, Open>,
 }
@@ -332,6 +345,20 @@ pub enum Stepped {
 }
 
 impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
+    /// Keeps prefixes on `shelf` too, and takes from there what was left by those before. The scheduler must
+    /// have been told of a disk.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn with_disk(mut self, shelf: Arc<Shelf>) -> std::io::Result<Self> {
+        let (backend, shared) = (self.memory.backend(), Arc::clone(&self.shared));
+        let (fingerprint, check) = (backend.fingerprint(), backend.check());
+        self.scheduler.on_found(shelf.index(fingerprint));
+        self.disk = Some(Disk::start(shelf, fingerprint, check, move || shared.wake())?);
+        self.publish(None);
+        Ok(self)
+    }
+
     /// Works until the last [`Engine`] is dropped.
     ///
     /// # Errors
@@ -341,7 +368,10 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         loop {
             match self.step()? {
                 Stepped::Worked => {}
-                Stepped::Idle => std::thread::park(),
+                Stepped::Idle => match self.scheduler.wakes_at() {
+                    Some(at) => std::thread::park_timeout(at - (self.clock)()),
+                    None => std::thread::park(),
+                },
                 Stepped::Over => return Ok(()),
             }
         }
@@ -354,6 +384,7 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
     pub fn step(&mut self) -> Result<Stepped, Failed> {
         self.take_commands();
         if self.shared.stop.load(Relaxed) {
+            self.put_away();
             return Ok(Stepped::Over);
         }
         let began = (self.clock)();
@@ -366,7 +397,7 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
             return Ok(Stepped::Idle);
         }
         self.begin(&step, began);
-        let outcome = self.memory.step(&step);
+        let outcome = self.compute(&step);
         let took = (self.clock)() - began;
         lock(&self.shared.owners).clear();
         match outcome {
@@ -385,7 +416,42 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         Ok(Stepped::Worked)
     }
 
+    /// What is worth it goes to disk, and is waited for.
+    fn put_away(&mut self) {
+        let Some(disk) = self.disk.take() else { return };
+        let step = self.scheduler.put_away();
+        match self.memory.operate(&step) {
+            Ok(jobs) => disk.finish(jobs),
+            Err(failed) => tracing::warn!(%failed, "prefixes were not written to disk"),
+        }
+    }
+
+    /// The disk begins with what it has to do before the rows are computed.
+    fn compute(&mut self, step: &Step) -> Result<Outcome, Failed> {
+        let jobs = self.memory.operate(step)?;
+        if let Some(disk) = &mut self.disk {
+            jobs.into_iter().for_each(|job| disk.take(job));
+        }
+        self.memory.compute(step)
+    }
+
+    /// What the disk has done since.
+    fn hear_disk(&mut self) {
+        while let Some(event) = self.disk.as_mut().and_then(Disk::event) {
+            match event {
+                Event::Written { snapshot, done } => self.scheduler.on_written(snapshot, done),
+                Event::Read { snapshot, read, took } => {
+                    let taken = self.scheduler.on_read(snapshot, read.as_ref().map(|(page, _)| page), took);
+                    if let Some((_, bytes)) = read.filter(|_| taken) {
+                        self.memory.put(snapshot, bytes);
+                    }
+                }
+            }
+        }
+    }
+
     fn take_commands(&mut self) {
+        self.hear_disk();
         let commands = std::mem::take(&mut *lock(&self.shared.commands));
         for command in commands {
             match command {
@@ -503,6 +569,7 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
             cells_idle: pool.idle(),
             cells: pool.cells().total(),
             tokens_saved: self.scheduler.tokens_saved(),
+            tokens_on_disk: self.scheduler.tokens_on_disk(),
             counters: self.scheduler.counters(),
             step,
         };

@@ -9,11 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use firsttoken_logic::engine::ids::{SeqId, Token};
 
-use crate::backend::{Backend, Capabilities, Failed, Outcome, Row};
+use crate::backend::{Backend, Capabilities, Check, Failed, Outcome, Row};
 
 /// What follows what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,15 +240,14 @@ impl Backend for Fake {
             bytes.extend(cell.token.to_le_bytes());
             bytes.extend(cell.value.to_le_bytes());
         }
+        bytes.extend(sum(&bytes).to_le_bytes());
         self.spend(held.cells.len() as u64 * self.machine.moved_token_ns);
         Ok(bytes)
     }
 
     fn load(&mut self, seq: SeqId, bytes: &[u8]) -> Result<(), Failed> {
         let torn = || Failed { what: "these bytes are no saved sequence".to_owned() };
-        let (start, cells) = bytes.split_first_chunk::<4>().ok_or_else(torn)?;
-        let start = u32::from_le_bytes(*start);
-        let (cells, []) = cells.as_chunks::<{ CELL_BYTES as usize }>() else { return Err(torn()) };
+        let (start, cells) = opened(bytes).ok_or_else(torn)?;
         if cells.len() > self.free.len() || self.held.contains_key(&seq) {
             return Err(Failed { what: "there is no room for a saved sequence".to_owned() });
         }
@@ -260,9 +260,38 @@ impl Backend for Fake {
         Ok(())
     }
 
+    fn fingerprint(&self) -> u64 {
+        match self.language {
+            Language::Hashed => 1,
+            Language::Looping(period) => 2 + u64::from(period),
+        }
+    }
+
+    fn check(&self) -> Check {
+        Arc::new(|bytes, range| {
+            opened(bytes).is_some_and(|(start, cells)| {
+                start == range.start && cells.len() == (range.end - range.start) as usize
+            })
+        })
+    }
+
     fn held(&self, seq: SeqId) -> u32 {
         self.held.get(&seq).map_or(0, Held::end)
     }
+}
+
+/// The first position and the cells of saved bytes; `None` where they were cut or changed.
+fn opened(bytes: &[u8]) -> Option<(u32, &[[u8; CELL_BYTES as usize]])> {
+    let (bytes, sealed) = bytes.split_last_chunk::<8>()?;
+    let (start, cells) = bytes.split_first_chunk::<4>()?;
+    let (cells, rest) = cells.as_chunks::<{ CELL_BYTES as usize }>();
+    let whole = rest.is_empty() && sum(bytes) == u64::from_le_bytes(*sealed);
+    whole.then_some((u32::from_le_bytes(*start), cells))
+}
+
+/// A sum over saved bytes.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(bytes.len() as u64, |sum, byte| hash(sum ^ u64::from(*byte)))
 }
 
 /// What follows `prompt`: the text that any engine must give, whatever it shares, saves or guesses.

@@ -5,6 +5,7 @@
 //! - [`fake`]: kernels that compute nothing but tell the truth about memory, in microseconds.
 //! - `native`: the real ones, with the feature `kernels`.
 //! - [`memory`]: does what a step says, over kernels and host memory.
+//! - [`disk`]: prefixes on disk: a directory, and two threads that read and write there.
 //! - [`driver`]: the one thread: step after step, and each answer hears its tokens.
 //! - [`speech`]: one answer being spoken, from its logits to the pieces that its reader takes.
 //! - [`vocabulary`]: what tokens mean.
@@ -16,6 +17,7 @@
 //! Invariant: no HTTP, and no decision about whose turn it is.
 
 pub mod backend;
+pub mod disk;
 pub mod driver;
 pub mod fake;
 pub mod grammar;

@@ -4,18 +4,20 @@
 //! kernels said.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use firsttoken_logic::engine::ids::{SeqId, SnapshotId};
 use firsttoken_logic::engine::scheduler::{Operation, Step};
 
 use crate::backend::{Backend, Failed, Outcome, Row};
+use crate::disk::Job;
 
 /// Kernels, and what was moved out of them.
 #[derive(Clone, Debug)]
 pub struct Memory<B> {
     backend: B,
     spare: SeqId,
-    snapshots: BTreeMap<SnapshotId, Vec<u8>>,
+    snapshots: BTreeMap<SnapshotId, Arc<Vec<u8>>>,
 }
 
 impl<B: Backend> Memory<B> {
@@ -35,16 +37,43 @@ impl<B: Backend> Memory<B> {
     /// # Errors
     /// When the kernels fail.
     pub fn step(&mut self, step: &Step) -> Result<Outcome, Failed> {
+        self.operate(step)?;
+        self.compute(step)
+    }
+
+    /// Does a step's operations: what is left to do is for the disk, and nobody waits for it.
+    ///
+    /// # Errors
+    /// When the kernels fail.
+    pub fn operate(&mut self, step: &Step) -> Result<Vec<Job>, Failed> {
+        let mut jobs = Vec::new();
         for operation in &step.operations {
-            self.operate(operation)?;
+            jobs.extend(self.one(operation)?);
         }
+        Ok(jobs)
+    }
+
+    /// What was read from disk for a snapshot.
+    pub fn put(&mut self, snapshot: SnapshotId, bytes: Vec<u8>) {
+        self.snapshots.insert(snapshot, Arc::new(bytes));
+    }
+
+    /// Computes a step's rows, when its operations are done.
+    ///
+    /// # Errors
+    /// When the kernels fail.
+    pub fn compute(&mut self, step: &Step) -> Result<Outcome, Failed> {
         if step.runs.is_empty() {
             return Ok(Outcome::Done);
         }
         self.backend.decode(&rows(step))
     }
 
-    fn operate(&mut self, operation: &Operation) -> Result<(), Failed> {
+    fn one(&mut self, operation: &Operation) -> Result<Option<Job>, Failed> {
+        let saved = |snapshot| {
+            let missing = || Failed { what: format!("{snapshot:?} was never saved") };
+            self.snapshots.get(snapshot).ok_or_else(missing)
+        };
         match operation {
             Operation::Share { from, to, range } => self.backend.share(*from, *to, range.clone())?,
             Operation::Truncate { seq, end } => self.backend.truncate(*seq, *end)?,
@@ -60,18 +89,25 @@ impl<B: Backend> Memory<B> {
                     self.backend.drop_seq(self.spare)?;
                     bytes?
                 };
-                self.snapshots.insert(*snapshot, bytes);
+                self.snapshots.insert(*snapshot, Arc::new(bytes));
             }
             Operation::Load { snapshot, seq } => {
-                let missing = || Failed { what: format!("{snapshot:?} was never saved") };
-                let bytes = self.snapshots.get(snapshot).ok_or_else(missing)?;
-                self.backend.load(*seq, bytes)?;
+                let bytes = Arc::clone(saved(snapshot)?);
+                self.backend.load(*seq, &bytes)?;
             }
             Operation::Forget { snapshot } => {
                 self.snapshots.remove(snapshot);
             }
+            Operation::Write { snapshot, page } => {
+                let bytes = Arc::clone(saved(snapshot)?);
+                return Ok(Some(Job::Write { snapshot: *snapshot, page: page.clone(), bytes }));
+            }
+            Operation::Read { snapshot, name } => {
+                return Ok(Some(Job::Read { snapshot: *snapshot, name: name.clone() }));
+            }
+            Operation::Touch { name } => return Ok(Some(Job::Touch { name: name.clone() })),
         }
-        Ok(())
+        Ok(None)
     }
 }
 

@@ -6,12 +6,13 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use firsttoken_llama::{self as llama, AbortHandle, Context, Load, Markup, Misuse, Settings, Threads};
 pub use firsttoken_llama::{Error, KvType, Model};
 use firsttoken_logic::engine::ids::{SeqId, Token};
 
-use crate::backend::{Backend, Capabilities, Failed, Outcome, Row};
+use crate::backend::{Backend, Capabilities, Check, Failed, Outcome, Row};
 use crate::vocabulary::Vocabulary;
 
 /// How the kernels are set up.
@@ -146,6 +147,17 @@ impl Backend for Native {
             true => Ok(()),
             false => Err(Failed { what: "there is no room for a saved sequence".to_owned() }),
         }
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.context.fingerprint()
+    }
+
+    fn check(&self) -> Check {
+        let fingerprint = self.context.fingerprint();
+        Arc::new(move |bytes, range| {
+            llama::held_by(bytes, fingerprint).is_ok_and(|(first, last)| first..last + 1 == *range)
+        })
     }
 
     fn held(&self, seq: SeqId) -> u32 {

@@ -1,22 +1,26 @@
 //! Hundreds of random lives of the engine over kernels that tell the truth: requests with common
-//! beginnings come, leave, pause and guess, in memory that is too small, and steps are aborted.
+//! beginnings come, leave, pause and guess, in memory that is too small, and steps are aborted. A disk takes
+//! its time, fails now and then, loses files, and is what is left after a restart.
 //!
 //! After every step the books are held against the kernels; at the end every text must be what an
 //! engine without any memory would have said. A failing seed is printed, and `SEED=n` replays it.
 
 #![cfg(test)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use firsttoken_engine::backend::{Backend as _, Outcome};
+use firsttoken_engine::disk::Job;
 use firsttoken_engine::fake::{Fake, Language, Machine, VOCABULARY, text};
 use firsttoken_engine::memory::Memory;
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::ids::{RequestId, Tenant, Token};
-use firsttoken_logic::engine::scheduler::{Counters, Limits, Scheduler, Step};
+use firsttoken_logic::engine::scheduler::{Counters, DiskLimits, Limits, Scheduler, Step};
 use firsttoken_logic::engine::sequence::{Priority, Request};
+use firsttoken_logic::engine::shelf::Page;
 use firsttoken_logic::engine::speculation::accept_greedy;
 use firsttoken_logic::time::Instant;
 
@@ -26,6 +30,11 @@ struct World {
     language: Language,
     scheduler: Scheduler,
     memory: Memory<Fake>,
+    /// What the disk has still to do, in its order, and what lies there.
+    jobs: VecDeque<Job>,
+    pages: Vec<(Page, Arc<Vec<u8>>)>,
+    /// What was counted before the restart.
+    before: Counters,
     /// Prompt, most tokens, and the tokens so far of each request that runs.
     open: BTreeMap<RequestId, (Vec<Token>, usize, Vec<Token>)>,
     prompts: Vec<Vec<Token>>,
@@ -49,12 +58,18 @@ impl World {
             tile: 64,
             prefill_min: rng.u32(1..32),
             whole_only: false,
+            disk: rng
+                .bool()
+                .then(|| DiskLimits { pages_max: rng.usize(1..40), token_bytes: 1 << rng.u32(0..16) }),
         };
         let language = if rng.bool() { Language::Hashed } else { Language::Looping(rng.u32(3..50)) };
         let memory = Memory::new(Fake::new(limits.cells, limits.ids, language, Machine::default()));
         Self {
             scheduler: Scheduler::new(limits.clone(), StepCost::default()),
             memory,
+            jobs: VecDeque::new(),
+            pages: Vec::new(),
+            before: Counters::default(),
             open: BTreeMap::new(),
             prompts: vec![Vec::new()],
             submitted: 0,
@@ -151,7 +166,8 @@ impl World {
             self.memory.backend().abort_after(rows);
         }
         let before = self.memory.backend().spent();
-        let outcome = self.memory.step(&step).expect("the kernels do not fail");
+        self.jobs.extend(self.memory.operate(&step).expect("the kernels do not fail"));
+        let outcome = self.memory.compute(&step).expect("the kernels do not fail");
         let took = self.memory.backend().spent() - before;
         match outcome {
             Outcome::Done => {
@@ -165,7 +181,53 @@ impl World {
             Outcome::Full => panic!("the books said that there was room for {} rows", step.rows()),
         }
         self.sleepless = if step.rows() == 0 { self.sleepless + 1 } else { 0 };
+        while self.rng.u32(0..100) < 30 && self.work_on_disk() {}
         self.check();
+    }
+
+    /// The disk does one thing, or fails at it. Whether there was any.
+    fn work_on_disk(&mut self) -> bool {
+        let Some(job) = self.jobs.pop_front() else { return false };
+        let fails = self.rng.u32(0..100) < 10;
+        if self.rng.u32(0..100) < 3 && !self.pages.is_empty() {
+            // Another process makes room.
+            self.pages.swap_remove(self.rng.usize(0..self.pages.len()));
+        }
+        match job {
+            Job::Write { snapshot, page, bytes } => {
+                if !fails {
+                    self.pages.retain(|(old, _)| old.name != page.name);
+                    self.pages.push((page, bytes));
+                }
+                self.scheduler.on_written(snapshot, !fails);
+            }
+            Job::Read { snapshot, name } => {
+                let found = self.pages.iter().find(|(page, _)| page.name == name && !fails);
+                let took = Duration::from_micros(self.rng.u64(1..100_000));
+                if self.scheduler.on_read(snapshot, found.map(|(page, _)| page), took) {
+                    let (page, bytes) = found.expect("nothing is taken that was not found");
+                    assert!(self.memory.backend().check()(bytes, &page.name.range));
+                    self.memory.put(snapshot, bytes.to_vec());
+                }
+            }
+            Job::Touch { .. } => {}
+        }
+        true
+    }
+
+    /// What is worth it is written, and a new engine begins with what lies on disk.
+    fn restart(&mut self) {
+        let step = self.scheduler.put_away();
+        self.jobs.extend(self.memory.operate(&step).expect("the kernels do not fail"));
+        while self.work_on_disk() {}
+        self.before = self.scheduler.counters();
+        let backend = Fake::new(self.limits.cells, self.limits.ids, self.language, Machine::default());
+        self.memory = Memory::new(backend);
+        self.scheduler = Scheduler::new(self.limits.clone(), StepCost::default());
+        let pages: Vec<Page> = self.pages.iter().map(|(page, _)| page.clone()).collect();
+        let count = pages.len();
+        assert!(self.scheduler.on_found(pages) <= count);
+        self.open.clear();
     }
 
     fn sample(&mut self, step: &Step) {
@@ -208,9 +270,12 @@ impl World {
 
 fn live(seed: u64) -> World {
     let mut world = World::new(seed);
-    for _ in 0..300 {
+    for step in 0..400 {
         world.disturb(false);
         world.step();
+        if step == 100 {
+            world.restart();
+        }
     }
     for _ in 0..20_000 {
         if world.scheduler.is_idle() {
@@ -238,12 +303,14 @@ fn every_text_is_what_it_would_be_without_any_memory() {
         let world = std::panic::catch_unwind(|| live(seed));
         let Ok(world) = world else { panic!("SEED={seed} replays this") };
         finished += world.finished;
-        counters.push(world.scheduler.counters());
+        counters.extend([world.before, world.scheduler.counters()]);
     }
     if seeds.end - seeds.start > 1 {
         assert!(finished > 5_000, "only {finished} texts were checked");
         let sum = |what: fn(&Counters) -> u64| counters.iter().map(what).sum::<u64>();
         let (shared, loaded) = (sum(|c| c.tokens_shared), sum(|c| c.tokens_loaded));
+        let (read, written) = (sum(|c| c.tokens_read), sum(|c| c.tokens_written));
+        assert!(read > 5_000 && written > 10_000, "{read} read, {written} written");
         let (preemptions, accepted) = (sum(|c| c.preemptions), sum(|c| c.accepted));
         let happened =
             format!("{shared} shared, {loaded} loaded, {preemptions} preemptions, {accepted} guesses");

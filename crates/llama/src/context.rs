@@ -220,7 +220,9 @@ impl Context {
             bytes_per_token: settings.kv.bytes(keys) + settings.kv.bytes(values),
         };
         let kind = u64::from(params.keys) << 32 | u64::from(params.values);
-        let fingerprint = saved::sum(&[model.fingerprint(), kind], raw::version().as_bytes());
+        // How values lie in memory depends on the kind of attention.
+        let attention = u64::from(raw::FLASH_ATTENTION.unsigned_abs());
+        let fingerprint = saved::sum(&[model.fingerprint(), kind, attention], raw::version().as_bytes());
         Ok(Self { raw, model: model.clone(), capabilities, fingerprint, outputs: Vec::new() })
     }
 

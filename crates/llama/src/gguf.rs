@@ -100,6 +100,8 @@ pub struct Header {
     pub vocabulary_digest: u64,
     /// The weights.
     pub tensors: Tensors,
+    /// Where the data of each tensor begins, in bytes from the start of the file.
+    pub starts: Vec<u64>,
     /// Length of the file in bytes.
     pub file_bytes: u64,
     /// A sum over every byte of the header. Tells versions of a file apart, no more.
@@ -148,7 +150,7 @@ impl Header {
             }
         }
         let alignment = alignment(&cursor, &values)?;
-        let tensors = Tensors::read(&mut cursor, tensor_count, alignment)?;
+        let (tensors, starts) = Tensors::read(&mut cursor, tensor_count, alignment)?;
         let header = Self {
             architecture: architecture(&cursor, &values)?,
             values,
@@ -158,6 +160,7 @@ impl Header {
                 cursor::digest(cursor::digest(digest, &(token.len() as u64).to_le_bytes()), token)
             }),
             tensors,
+            starts,
             file_bytes,
             digest: cursor.digest(),
         };

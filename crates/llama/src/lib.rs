@@ -38,7 +38,7 @@ pub use self::{
     embedder::Embedder,
     error::{Error, Misuse},
     model::{HAS_GPU, Load, Markup, Model, Specials},
-    saved::Fault,
+    saved::{Fault, held_by},
 };
 
 /// How much a line of the kernels' log matters.

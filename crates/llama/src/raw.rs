@@ -81,6 +81,9 @@ fn start() {
     });
 }
 
+/// How attention is computed, as the kernels number it.
+pub(crate) const FLASH_ATTENTION: ll::llama_flash_attn_type = ll::LLAMA_FLASH_ATTN_TYPE_ENABLED;
+
 /// Which kernels these are.
 pub(crate) fn version() -> &'static str {
     // SAFETY: the kernels give a string that ends in zero and is part of them.
@@ -297,7 +300,7 @@ impl Context {
             made.n_threads_batch = params.threads_batch;
             made.type_k = params.keys;
             made.type_v = params.values;
-            made.flash_attn_type = ll::LLAMA_FLASH_ATTN_TYPE_ENABLED;
+            made.flash_attn_type = FLASH_ATTENTION;
             made.embeddings = params.pooling.is_some();
             made.pooling_type = params.pooling.unwrap_or(ll::LLAMA_POOLING_TYPE_NONE);
             made.kv_unified = true;

@@ -76,6 +76,14 @@ pub(crate) fn open(bytes: &[u8], fingerprint: u64) -> Result<Opened<'_>, Fault> 
     Ok(Opened { held, state })
 }
 
+/// First and last position that saved bytes hold: before they are loaded, and on any thread.
+///
+/// # Errors
+/// When `bytes` are not what a context with this fingerprint saved.
+pub fn held_by(bytes: &[u8], fingerprint: u64) -> Result<(u32, u32), Fault> {
+    open(bytes, fingerprint).map(|opened| opened.held)
+}
+
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     for (place, byte) in word.iter_mut().zip(bytes) {

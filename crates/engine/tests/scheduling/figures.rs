@@ -103,7 +103,10 @@ fn tiers() -> String {
                     Operation::Share { .. }
                     | Operation::Truncate { .. }
                     | Operation::Drop { .. }
-                    | Operation::Forget { .. } => {}
+                    | Operation::Forget { .. }
+                    | Operation::Write { .. }
+                    | Operation::Read { .. }
+                    | Operation::Touch { .. } => {}
                 }
             }
             if step.is_empty() {

@@ -59,10 +59,15 @@ const fn block(of: u32) -> Option<(u64, u64)> {
 }
 
 impl Tensors {
-    /// Reads `count` entries; the data follows them, aligned to `alignment` bytes.
-    pub(super) fn read(cursor: &mut Cursor<impl Read>, count: u64, alignment: u64) -> Result<Self, Problem> {
+    /// Reads `count` entries; the data follows them, aligned to `alignment` bytes. With them where each tensor
+    /// begins in the file.
+    pub(super) fn read(
+        cursor: &mut Cursor<impl Read>,
+        count: u64,
+        alignment: u64,
+    ) -> Result<(Self, Vec<u64>), Problem> {
         let mut names = Names::default();
-        let mut sum = Self { count, ..Self::default() };
+        let (mut sum, mut starts) = (Self { count, ..Self::default() }, Vec::new());
         // Where the next tensor begins and the last one ends, counted from the start of the data.
         let (mut next, mut end) = (0_u64, 0_u64);
         for _ in 0..count {
@@ -92,6 +97,7 @@ impl Tensors {
             if offset != next {
                 return Err(damaged(format!("it begins at {offset} and should at {next}")));
             }
+            starts.push(offset);
             sum.parameters = sum.parameters.saturating_add(elements);
             sum.bytes = sum.bytes.saturating_add(bytes);
             end = next + bytes;
@@ -101,18 +107,20 @@ impl Tensors {
                 return Err(Problem { kind: Kind::Truncated, at, what });
             }
         }
-        sum.within(cursor, alignment, end)
+        let data = sum.within(cursor, alignment, end)?;
+        starts.iter_mut().for_each(|start| *start += data);
+        Ok((sum, starts))
     }
 
-    /// The numbers, once the file is known to hold the data.
-    fn within(self, cursor: &Cursor<impl Read>, alignment: u64, data_bytes: u64) -> Result<Self, Problem> {
+    /// Where the data begins, once the file is known to hold it.
+    fn within(self, cursor: &Cursor<impl Read>, alignment: u64, data_bytes: u64) -> Result<u64, Problem> {
         if self.count == 0 {
             return Err(cursor.unsupported(cursor.at(), "the file holds no weights"));
         }
         let start = cursor.at().saturating_add(alignment - 1) & !(alignment - 1);
         let needed = start.saturating_add(data_bytes);
         if needed <= cursor.end() {
-            return Ok(self);
+            return Ok(start);
         }
         let what = format!("the file has {} of {needed} bytes", cursor.end());
         Err(Problem { kind: Kind::Truncated, at: cursor.end(), what })

@@ -447,7 +447,7 @@ mod tests {
                 (3..6, Some(id)) if host(self, id) == Host::Here => {
                     for id in self.lineage(id) {
                         let disk = &mut self.find_mut(id).unwrap().disk;
-                        *disk = if which % 2 == 0 { Disk::Asked } else { Disk::Yes };
+                        *disk = if which.is_multiple_of(2) { Disk::Asked } else { Disk::Yes };
                     }
                 }
                 (6, Some(id)) => drop(self.lose(id)),
