@@ -7,12 +7,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use firsttoken_gateway::config::EngineConfig;
 use firsttoken_gateway::{Network, Way};
 use firsttoken_local::fit::Need;
 use firsttoken_local::kv::{self, Memory};
-use firsttoken_local::{Loaded, Local, Options, figures};
+use firsttoken_local::{KvDir, Loaded, Local, Options, figures};
 use tokio::time::Instant;
 
 use crate::isolate::Isolated;
@@ -35,8 +35,16 @@ enum Running {
 }
 
 impl Engines {
-    /// Starts all of them, one after the other.
-    pub(crate) fn start(engines: &[EngineConfig], json_log: bool) -> anyhow::Result<Self> {
+    /// Starts all of them, one after the other, with their prefixes in `kv_dir` too, if there is one.
+    pub(crate) fn start(
+        engines: &[EngineConfig],
+        kv_dir: Option<&KvDir>,
+        json_log: bool,
+    ) -> anyhow::Result<Self> {
+        ensure!(
+            kv_dir.is_none() || !engines.is_empty(),
+            "--kv-dir: there is no model on this machine whose prefixes could be kept\nhint: give --model"
+        );
         let mut asked = Vec::new();
         for engine in engines {
             asked.push(options(engine, models::resolve(&engine.file)?));
@@ -45,6 +53,7 @@ impl Engines {
         for (engine, (options, need)) in engines.iter().zip(fitting(asked)?) {
             let began = Instant::now();
             let (name, options) = (options.name.clone(), need.put_into(options));
+            let options = Options { kv_dir: kv_dir.cloned(), ..options };
             let (running, line) = if engine.isolate {
                 let (apart, line) =
                     Isolated::start(options, json_log).with_context(|| format!("engine {name}"))?;
@@ -58,6 +67,15 @@ impl Engines {
             started.running.insert(name, running);
         }
         Ok(started)
+    }
+
+    /// Ends them; what is worth keeping goes to disk first.
+    pub(crate) fn end(self) {
+        for running in self.running.values() {
+            if let Running::Here(local) = running {
+                local.end();
+            }
+        }
     }
 
     /// A line about each.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use firsttoken_gateway::config::{Auth, Config, EngineConfig};
 use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
-use firsttoken_local::model;
+use firsttoken_local::{KV_DIR_BYTES_MAX as BYTES_MAX, KvDir, model};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
@@ -29,6 +29,14 @@ pub(crate) struct Arguments {
     /// an address, from which it is pulled first. Its name is that of the file, without ending.
     #[arg(long, conflicts_with = "sim")]
     model: Vec<PathBuf>,
+    /// Keep prefixes of the models on this machine in this directory too, across restarts. It then holds
+    /// prompts: it is made so that only you can read it.
+    #[arg(long, value_name = "DIR")]
+    kv_dir: Option<PathBuf>,
+    /// How many GiB these may take.
+    #[arg(long, requires = "kv_dir", value_name = "GIB", default_value_t = BYTES_MAX >> 30,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    kv_dir_gib: u64,
     /// How to log: text or json. FIRSTTOKEN_LOG filters, `warn` or `request=info`.
     #[arg(long, default_value = "text", value_parser = ["text", "json"])]
     log: String,
@@ -51,7 +59,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let logging = start_log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
-    let engines = Engines::start(&config.engines, arguments.log == "json")?;
+    let bytes_max = arguments.kv_dir_gib.saturating_mul(1 << 30);
+    let kv_dir = arguments.kv_dir.clone().map(|path| KvDir { path, bytes_max });
+    let engines = Engines::start(&config.engines, kv_dir.as_ref(), arguments.log == "json")?;
     let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim, engines.describe());
     let (stop, stopping) = server::stop();
     let gateway = Gateway::new(config, engines.network());
@@ -59,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     crate::say(&greeting);
     gateway.serve(listener, &stopping)?;
     // Nobody hears them any more.
-    drop(engines);
+    engines.end();
     Ok(())
 }
 
@@ -254,6 +264,8 @@ mod tests {
         std::fs::write(&file, toml).unwrap();
         let arguments = Arguments {
             model: Vec::new(),
+            kv_dir: None,
+            kv_dir_gib: 8,
             config: Some(file.clone()),
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 8))),
             sim: false,

@@ -55,6 +55,17 @@ pub enum Job {
     },
 }
 
+impl Job {
+    /// What is heard of it where it is not done.
+    pub(crate) fn undone(self) -> Option<Event> {
+        match self {
+            Self::Write { snapshot, .. } => Some(Event::Written { snapshot, done: false }),
+            Self::Read { snapshot, .. } => Some(Event::Read { snapshot, read: None, took: Duration::ZERO }),
+            Self::Touch { .. } => None,
+        }
+    }
+}
+
 /// What came of a job.
 #[derive(Debug)]
 pub enum Event {
@@ -123,12 +134,9 @@ impl Disk {
         let queue = if matches!(job, Job::Read { .. }) { &self.reads } else { &self.writes };
         let Err(refused) = queue.try_send(job) else { return };
         let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused;
-        let event = match job {
-            Job::Write { snapshot, .. } => Event::Written { snapshot, done: false },
-            Job::Read { snapshot, .. } => Event::Read { snapshot, read: None, took: Duration::ZERO },
-            Job::Touch { .. } => return,
-        };
-        let _ = self.heard.send(event);
+        if let Some(event) = job.undone() {
+            let _ = self.heard.send(event);
+        }
     }
 
     /// What came of one of the jobs, if one has come to something.

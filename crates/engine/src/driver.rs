@@ -347,16 +347,15 @@ pub enum Stepped {
 impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
     /// Keeps prefixes on `shelf` too, and takes from there what was left by those before. The scheduler must
     /// have been told of a disk.
-    ///
-    /// # Errors
-    /// When no thread can be had.
-    pub fn with_disk(mut self, shelf: Arc<Shelf>) -> std::io::Result<Self> {
+    #[must_use]
+    pub fn with_disk(mut self, shelf: Arc<Shelf>) -> Self {
         let (backend, shared) = (self.memory.backend(), Arc::clone(&self.shared));
         let (fingerprint, check) = (backend.fingerprint(), backend.check());
         self.scheduler.on_found(shelf.index(fingerprint));
-        self.disk = Some(Disk::start(shelf, fingerprint, check, move || shared.wake())?);
+        let disk = Disk::start(shelf, fingerprint, check, move || shared.wake());
+        self.disk = disk.map_err(|error| tracing::warn!(%error, "no thread for prefixes on disk")).ok();
         self.publish(None);
-        Ok(self)
+        self
     }
 
     /// Works until the last [`Engine`] is dropped.
@@ -428,9 +427,11 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
 
     /// The disk begins with what it has to do before the rows are computed.
     fn compute(&mut self, step: &Step) -> Result<Outcome, Failed> {
-        let jobs = self.memory.operate(step)?;
-        if let Some(disk) = &mut self.disk {
-            jobs.into_iter().for_each(|job| disk.take(job));
+        for job in self.memory.operate(step)? {
+            match &mut self.disk {
+                Some(disk) => disk.take(job),
+                None => job.undone().into_iter().for_each(|event| self.hear_event(event)),
+            }
         }
         self.memory.compute(step)
     }
@@ -438,13 +439,18 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
     /// What the disk has done since.
     fn hear_disk(&mut self) {
         while let Some(event) = self.disk.as_mut().and_then(Disk::event) {
-            match event {
-                Event::Written { snapshot, done } => self.scheduler.on_written(snapshot, done),
-                Event::Read { snapshot, read, took } => {
-                    let taken = self.scheduler.on_read(snapshot, read.as_ref().map(|(page, _)| page), took);
-                    if let Some((_, bytes)) = read.filter(|_| taken) {
-                        self.memory.put(snapshot, bytes);
-                    }
+            self.hear_event(event);
+        }
+    }
+
+    fn hear_event(&mut self, event: Event) {
+        match event {
+            Event::Written { snapshot, done } => self.scheduler.on_written(snapshot, done),
+            Event::Read { snapshot, read, took } => {
+                let page = read.as_ref().map(|(page, _)| page);
+                let taken = self.scheduler.on_read(snapshot, page, took);
+                if let Some((_, bytes)) = read.filter(|_| taken) {
+                    self.memory.put(snapshot, bytes);
                 }
             }
         }

@@ -156,7 +156,8 @@ impl Backend for Native {
     fn check(&self) -> Check {
         let fingerprint = self.context.fingerprint();
         Arc::new(move |bytes, range| {
-            llama::held_by(bytes, fingerprint).is_ok_and(|(first, last)| first..last + 1 == *range)
+            let held = llama::held_by(bytes, fingerprint);
+            held.is_ok_and(|(first, last)| first == range.start && last.checked_add(1) == Some(range.end))
         })
     }
 

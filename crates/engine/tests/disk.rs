@@ -75,7 +75,7 @@ impl Life {
         let shelf = Arc::new(shelf.expect("the directory is ours"));
         let (engine, seat) = Engine::new();
         let driver = seat.driver(fake, Scheduler::new(limits, StepCost::default()), || {}, clock);
-        let driver = driver.with_disk(shelf).expect("there are threads");
+        let driver = driver.with_disk(shelf);
         meanwhile();
         let thread = std::thread::spawn(move || driver.run());
         for (tenant, prompt) in asked {

@@ -41,6 +41,7 @@ mod server;
 mod slot;
 
 pub use embeddings::Embeddings;
+pub use firsttoken_engine::disk::{KvDir, shelf::BYTES_MAX as KV_DIR_BYTES_MAX};
 pub use firsttoken_llama::KvType;
 pub use model::{Model, Options, StartError};
 pub use server::Local;

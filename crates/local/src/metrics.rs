@@ -233,7 +233,7 @@ impl fmt::Debug for Engines {
 type Figure = (&'static str, &'static str, Option<(&'static str, &'static str)>, fn(&Status) -> f64);
 
 #[expect(clippy::cast_precision_loss, reason = "what a person reads")]
-const GAUGES: [Figure; 9] = [
+const GAUGES: [Figure; 10] = [
     ("vllm:num_requests_running", "Requests at work", None, |s| s.running as f64),
     ("vllm:num_requests_waiting", "Requests that wait", None, |s| s.waiting as f64),
     ("vllm:kv_cache_usage_perc", "Part of the KV memory that somebody works with", None, |s| {
@@ -247,6 +247,7 @@ const GAUGES: [Figure; 9] = [
         f64::from(s.cells.saturating_sub(s.cells_used))
     }),
     ("firsttoken_engine_host_tokens", "Tokens kept in host memory", None, |s| s.tokens_saved as f64),
+    ("firsttoken_engine_disk_tokens", "Tokens kept on disk", None, |s| s.tokens_on_disk as f64),
     ("firsttoken_engine_step_rows", "Rows of the step under way", None, |s| {
         s.step.map_or(0.0, |(_, rows)| f64::from(rows))
     }),
@@ -256,18 +257,30 @@ const GAUGES: [Figure; 9] = [
 ];
 const CELLS: &str = "Tokens that the KV memory has room for, by what they are";
 
-/// What an engine has counted.
-type Counted = (&'static str, &'static str, fn(&Status) -> u64);
+/// What an engine has counted, and its further label.
+type Counted = (&'static str, &'static str, Option<(&'static str, &'static str)>, fn(&Status) -> u64);
 
-const COUNTERS: [Counted; 7] = [
-    ("vllm:num_preemptions", "Requests that had to make room", |s| s.counters.preemptions),
-    ("vllm:spec_decode_num_draft_tokens", "Guesses that were verified", |s| s.counters.drafted),
-    ("vllm:spec_decode_num_accepted_tokens", "Guesses that were right", |s| s.counters.accepted),
-    ("firsttoken_engine_steps", "Steps", |s| s.counters.steps),
-    ("firsttoken_engine_rows", "Rows of all steps; by steps, how full they are", |s| s.counters.rows),
-    ("firsttoken_engine_saved_tokens", "Tokens moved to host memory", |s| s.counters.tokens_saved),
-    ("firsttoken_engine_loaded_tokens", "Tokens that came back from there", |s| s.counters.tokens_loaded),
+const COUNTERS: [Counted; 12] = [
+    ("vllm:num_preemptions", "Requests that had to make room", None, |s| s.counters.preemptions),
+    ("vllm:spec_decode_num_draft_tokens", "Guesses that were verified", None, |s| s.counters.drafted),
+    ("vllm:spec_decode_num_accepted_tokens", "Guesses that were right", None, |s| s.counters.accepted),
+    ("firsttoken_engine_steps", "Steps", None, |s| s.counters.steps),
+    ("firsttoken_engine_rows", "Rows of all steps; by steps, how full they are", None, |s| s.counters.rows),
+    ("firsttoken_engine_saved_tokens", "Tokens moved to host memory", None, |s| s.counters.tokens_saved),
+    ("firsttoken_engine_loaded_tokens", "Tokens that came back from there", None, |s| {
+        s.counters.tokens_loaded
+    }),
+    ("firsttoken_engine_prefix_hit_tokens", HITS, Some(("tier", "kv")), |s| s.counters.tokens_shared),
+    ("firsttoken_engine_prefix_hit_tokens", HITS, Some(("tier", "host")), |s| {
+        s.counters.tokens_loaded.saturating_sub(s.counters.tokens_read)
+    }),
+    ("firsttoken_engine_prefix_hit_tokens", HITS, Some(("tier", "disk")), |s| s.counters.tokens_read),
+    ("firsttoken_engine_written_tokens", "Tokens written to disk", None, |s| s.counters.tokens_written),
+    ("firsttoken_engine_disk_reads_failed", "Prefixes on disk that were gone or damaged", None, |s| {
+        s.counters.reads_failed
+    }),
 ];
+const HITS: &str = "Prompt tokens that were found computed, by where they lay";
 
 impl Collector for Engines {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -292,10 +305,14 @@ impl Collector for Engines {
                 ConstGauge::new(figure(status)).encode(metric.encode_family(&labels)?)?;
             }
         }
-        for (name, help, count) in COUNTERS {
+        for family in COUNTERS.chunk_by(|a, b| a.0 == b.0) {
+            let (name, help, ..) = family[0];
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (model, status) in &states {
-                let labels = [("model_name", *model)];
+            for ((_, _, label, count), (model, status)) in
+                family.iter().flat_map(|counted| states.iter().map(move |state| (*counted, state)))
+            {
+                let mut labels = vec![("model_name", *model)];
+                labels.extend(label);
                 ConstCounter::new(count(status)).encode(metric.encode_family(&labels)?)?;
             }
         }

@@ -3,10 +3,12 @@
 //! Invariant: what is wrong with the file, the options or the memory is said before anything is
 //! computed.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use firsttoken_engine::backend::Backend as _;
+use firsttoken_engine::disk::shelf::{self, Salt};
+use firsttoken_engine::disk::{PAGES_MAX, Shelf, ShelfError};
 use firsttoken_engine::driver::{Engine, Seat};
 use firsttoken_engine::grammar::{GrammarError, Grammars};
 use firsttoken_engine::native::{self, Native};
@@ -15,8 +17,10 @@ use firsttoken_engine::tools::Family;
 use firsttoken_engine::vocabulary::Vocabulary;
 use firsttoken_llama::HAS_GPU;
 use firsttoken_logic::engine::cost::StepCost;
-use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
+use firsttoken_logic::engine::ids::Tenant;
+use firsttoken_logic::engine::scheduler::{DiskLimits, Limits, Scheduler};
 use firsttoken_logic::time::Instant;
+use sha2::{Digest as _, Sha256};
 
 use crate::fit::{Need, TooLarge};
 use crate::kv::{self, HeaderError, Memory};
@@ -48,7 +52,9 @@ pub struct Model {
     need: Need,
     /// Tokens of prompt and answer together, at most.
     pub(crate) context: u32,
-    thread: JoinHandle<()>,
+    /// Keys the hashes of tenants' names, so that no name can be made to equal another.
+    salt: Salt,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Why a model cannot be run.
@@ -94,6 +100,12 @@ pub enum StartError {
         /// What they say.
         what: String,
     },
+    /// The directory for its prefixes.
+    #[error(transparent)]
+    KvDir(#[from] ShelfError),
+    /// No random bytes to be had.
+    #[error("no random bytes to tell tenants apart by: {0}")]
+    Random(std::io::Error),
     /// No thread to be had.
     #[error("no thread for the engine: {0}")]
     Thread(#[from] std::io::Error),
@@ -108,6 +120,11 @@ impl Model {
     pub fn start(options: Options) -> Result<Self, StartError> {
         let shown = || options.file.display().to_string();
         let wrong = |error| StartError::Model { file: shown(), error };
+        let shelf = options.kv_dir.clone().map(Shelf::open).transpose()?.map(Arc::new);
+        let salt = match &shelf {
+            Some(shelf) => *shelf.salt(),
+            None => shelf::draw_salt().map_err(StartError::Random)?,
+        };
         let (need, model) = open(&options)?;
         let context = model.context_length();
         let setup = native::Setup {
@@ -123,7 +140,7 @@ impl Model {
         native.warm_up(first).map_err(|failed| StartError::WarmUp { file: shown(), what: failed.what })?;
         let (engine, seat) = Engine::new();
         let began = tokio::time::Instant::now();
-        let life = Life { seat, model: model.clone(), setup, began, options: options.clone(), need };
+        let life = Life { seat, model: model.clone(), setup, began, options: options.clone(), need, shelf };
         let thread =
             std::thread::Builder::new().name("engine".to_owned()).spawn(move || life.drive(native))?;
         Ok(Self {
@@ -137,16 +154,30 @@ impl Model {
             context: context.min(setup.cells),
             options,
             need,
-            thread,
+            salt,
+            thread: Mutex::new(Some(thread)),
         })
     }
 
     /// Ends the engine and waits until all that it held is given back.
     pub(crate) fn close(self) {
-        let Self { engine, vocabulary, thread, .. } = self;
-        drop((engine, vocabulary));
+        self.end();
+    }
+
+    /// Ends the engine, and waits until what is worth it has been written to disk.
+    pub(crate) fn end(&self) {
+        self.engine.stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // A panic of it was said by itself.
-        let _ = thread.join();
+        let _ = thread.map(JoinHandle::join);
+    }
+
+    /// The tenant of that name. Only this process, and those that share its directory, can tell which it is:
+    /// no other name can be chosen to equal it.
+    pub(crate) fn tenant(&self, name: &[u8]) -> Tenant {
+        let hash = Sha256::new().chain_update(self.salt).chain_update(name).finalize();
+        let first = hash.first_chunk().copied().unwrap_or_default();
+        Tenant(u64::from_le_bytes(first))
     }
 
     /// What it is and takes, in a line.
@@ -201,6 +232,7 @@ struct Life {
     began: tokio::time::Instant,
     options: Options,
     need: Need,
+    shelf: Option<Arc<Shelf>>,
 }
 
 impl Life {
@@ -214,6 +246,10 @@ impl Life {
             let began = self.began;
             let clock = move || Instant::default() + began.elapsed();
             let driver = self.seat.driver(native, scheduler, move || _ = abort.abort(), clock);
+            let driver = match &self.shelf {
+                Some(shelf) => driver.with_disk(Arc::clone(shelf)),
+                None => driver,
+            };
             let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run()));
             match run {
                 Ok(Ok(())) => return,
@@ -241,6 +277,10 @@ impl Life {
             wait_max: self.options.wait_max.unwrap_or(usual.wait_max),
             host_tokens_max: self.need.host_bytes / u64::from(can.token_bytes.max(1)),
             whole_only: !can.partial,
+            disk: self
+                .shelf
+                .as_ref()
+                .map(|_| DiskLimits { pages_max: PAGES_MAX, token_bytes: can.token_bytes }),
             ..usual
         }
     }

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use firsttoken_engine::disk::KvDir;
 use firsttoken_llama::KvType;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,8 @@ pub struct Options {
     pub wait_max: Option<Duration>,
     /// When nobody has asked for so long, the model is unloaded until somebody does.
     pub idle_unload: Option<Duration>,
+    /// Where prefixes are kept on disk, if they are.
+    pub kv_dir: Option<KvDir>,
 }
 
 impl Options {
@@ -62,6 +65,7 @@ impl Options {
             waiting_max: None,
             wait_max: None,
             idle_unload: None,
+            kv_dir: None,
         }
     }
 

@@ -3,14 +3,12 @@
 //! Invariant: bodies are bounded, and a connection holds nothing after it has ended.
 
 use std::convert::Infallible;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use firsttoken_engine::speech;
-use firsttoken_logic::engine::ids::Tenant;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity, openai_chat};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -72,8 +70,17 @@ const DEADLINE: HeaderName = HeaderName::from_static("x-firsttoken-deadline-ms")
 
 /// Who asks.
 struct Caller {
-    tenant: Tenant,
+    tenant: Vec<u8>,
     deadline: Option<Duration>,
+}
+
+impl Caller {
+    /// As the gateway says.
+    fn of(headers: &HeaderMap) -> Self {
+        let tenant = headers.get(TENANT).map_or(Vec::new(), |name| name.as_bytes().to_vec());
+        let deadline = headers.get(DEADLINE).and_then(|ms| ms.to_str().ok()?.parse().ok());
+        Self { tenant, deadline: deadline.map(Duration::from_millis) }
+    }
 }
 
 /// A request that was read.
@@ -104,8 +111,6 @@ pub struct Local {
     slots: Vec<Arc<Slot>>,
     answers: AtomicU64,
     metrics: Arc<Metrics>,
-    /// Keys the hashes of tenants' names, so that no name can be made to equal another.
-    salt: RandomState,
 }
 
 impl Local {
@@ -114,13 +119,22 @@ impl Local {
     pub fn new<L: Into<Loaded>>(models: Vec<L>) -> Arc<Self> {
         let slots: Vec<Arc<Slot>> = models.into_iter().map(|model| Slot::new(model.into())).collect();
         let metrics = Metrics::new(slots.clone());
-        Arc::new(Self { slots, answers: AtomicU64::new(0), metrics, salt: RandomState::new() })
+        Arc::new(Self { slots, answers: AtomicU64::new(0), metrics })
     }
 
     /// The models that are loaded now. Whoever holds one keeps it loaded.
     #[must_use]
     pub fn loaded(&self) -> Vec<Loaded> {
         self.slots.iter().filter_map(|slot| slot.loaded()).collect()
+    }
+
+    /// Ends the engines, and waits until what is worth keeping is on disk, where there is one.
+    pub fn end(&self) {
+        for loaded in self.loaded() {
+            if let Loaded::Writes(model) = loaded {
+                model.end();
+            }
+        }
     }
 
     /// Serves one connection until it ends. That it broke is no error: its requests are cancelled.
@@ -148,7 +162,7 @@ impl Local {
             }
             (&Method::POST, path) if let Some(task) = Task::at(path) => match whole(body).await {
                 Ok(body) => {
-                    let caller = self.caller(&head.headers);
+                    let caller = Caller::of(&head.headers);
                     self.answer(task, body, caller, asked).await
                 }
                 Err(error) => Err(error),
@@ -176,7 +190,7 @@ impl Local {
             drop(lease.take());
             match read.map_err(|_| ApiError::new(ErrorKind::Internal, "the request could not be read"))?? {
                 Read::Asked(mut ask) => {
-                    ask.asked.request.tenant = caller.tenant;
+                    ask.asked.request.tenant = ask.model.tenant(&caller.tenant);
                     ask.asked.request.deadline = caller.deadline.map(|left| ask.model.now() + left);
                     return self.speak(task, *ask, asked).await;
                 }
@@ -186,13 +200,6 @@ impl Local {
                 Read::Idle(slot) => lease = Some(slot.lease().await?),
             }
         }
-    }
-
-    /// Who asks, as the gateway says.
-    fn caller(&self, headers: &HeaderMap) -> Caller {
-        let tenant = headers.get(TENANT).map_or(&b""[..], HeaderValue::as_bytes);
-        let deadline = headers.get(DEADLINE).and_then(|ms| ms.to_str().ok()?.parse().ok());
-        Caller { tenant: Tenant(self.salt.hash_one(tenant)), deadline: deadline.map(Duration::from_millis) }
     }
 
     /// What the engine is asked, or what is known without it.

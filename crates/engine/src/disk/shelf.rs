@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use firsttoken_logic::engine::shelf::{self, Page, PageName};
+use serde::{Deserialize, Serialize};
 
 use super::{PAGES_MAX, page};
 
@@ -33,8 +34,11 @@ const SALT: &str = "salt";
 const ENDING: &str = "kv";
 const UNFINISHED: &str = "tmp";
 
+/// What keys the hashes of tenants' names.
+pub type Salt = [u8; SALT_BYTES];
+
 /// Where prefixes are kept, and how much of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvDir {
     /// The directory; it is made where there is none.
     pub path: PathBuf,
@@ -56,7 +60,7 @@ pub struct ShelfError {
 #[derive(Debug)]
 pub struct Shelf {
     dir: KvDir,
-    salt: [u8; SALT_BYTES],
+    salt: Salt,
     /// The last write failed, and that was said.
     failed: AtomicBool,
 }
@@ -88,7 +92,7 @@ impl Shelf {
 
     /// What keys the hashes of tenants' names: secret, and the same as long as the directory is.
     #[must_use]
-    pub const fn salt(&self) -> &[u8; SALT_BYTES] {
+    pub const fn salt(&self) -> &Salt {
         &self.salt
     }
 
@@ -238,8 +242,18 @@ fn unique(dir: &Path) -> PathBuf {
     dir.join(format!("{:016x}.{UNFINISHED}", RandomState::new().build_hasher().finish()))
 }
 
+/// A salt of no directory.
+///
+/// # Errors
+/// When the system has no random bytes.
+pub fn draw_salt() -> io::Result<Salt> {
+    let mut salt = [0; SALT_BYTES];
+    getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(salt)
+}
+
 /// The salt of a directory, drawn where there is none.
-fn salt(dir: &Path) -> io::Result<[u8; SALT_BYTES]> {
+fn salt(dir: &Path) -> io::Result<Salt> {
     let path = dir.join(SALT);
     let read = || {
         let salt = std::fs::read(&path)?;
@@ -248,8 +262,7 @@ fn salt(dir: &Path) -> io::Result<[u8; SALT_BYTES]> {
     };
     match read() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let mut salt = [0; SALT_BYTES];
-            getrandom::fill(&mut salt)?;
+            let salt = draw_salt()?;
             // Linked when it is whole: of two processes at the same time both have the first one's.
             let unfinished = unique(dir);
             let linked = private_file(&unfinished).and_then(|mut file| {

@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod answers;
+mod disk;
 mod embeddings;
 mod forms;
 mod idle;
