@@ -45,6 +45,7 @@ pub(super) fn rounds(scenario: &Scenario, plan: &Plan, launcher: &Launcher) -> R
         Load::Command(args) => Ok(vec![command(args)?]),
         Load::Program(args) => in_rotation(scenario.name, plan, &[Arm::Ours], |_, _| program(args)),
         Load::Engine(ref load) => engine::rounds(scenario.name, load, plan, launcher),
+        Load::Disk => engine::disk::rounds(scenario.name, plan, launcher),
         Load::Overload => engine::overload::rounds(scenario.name, plan, launcher),
         Load::Relayed => engine::relayed::rounds(scenario.name, plan, launcher),
         Load::Pace => engine::pace::rounds(scenario.name, plan, launcher),

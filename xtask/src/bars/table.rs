@@ -51,6 +51,8 @@ pub(super) enum Load {
     Program(&'static [&'static str]),
     /// Phases of requests at an engine.
     Engine(Engine),
+    /// A system prompt on disk.
+    Disk,
     /// More requests than an engine can answer.
     Overload,
     /// Relayed streams beside an engine that has all it can do.
@@ -79,7 +81,9 @@ impl Load {
             Self::Closed(_) | Self::Cancel { .. } | Self::Memory | Self::Stalled | Self::Connecting => {
                 Side::Gateway
             }
-            Self::Engine(_) | Self::Overload | Self::Relayed | Self::Pace | Self::Leave => Side::Engine,
+            Self::Engine(_) | Self::Disk | Self::Overload | Self::Relayed | Self::Pace | Self::Leave => {
+                Side::Engine
+            }
             Self::Command(_) | Self::Program(_) => Side::Alone,
         }
     }

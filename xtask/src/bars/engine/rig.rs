@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -63,6 +63,17 @@ impl<'a> Stage<'a> {
             _ => ("firsttoken", self.ours(addr), "/readyz"),
         };
         self.start(what, &mut command, addr, ready)
+    }
+
+    /// Ours with its prefixes in that directory, too.
+    ///
+    /// # Errors
+    /// When it does not come up; its log is in the message.
+    pub(super) fn with_disk(&self, dir: &Path) -> Result<Server> {
+        let addr = free_port()?;
+        let mut command = self.ours(addr);
+        command.arg("--kv-dir").arg(dir);
+        self.start("firsttoken", &mut command, addr, "/readyz")
     }
 
     /// Our gateway with an engine of its own, before this mock.
