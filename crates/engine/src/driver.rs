@@ -7,6 +7,8 @@
 //!
 //! Invariant: an answer hears its tokens in their order, each once, and nothing after its end.
 
+mod disk;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -22,7 +24,7 @@ use firsttoken_logic::engine::speculation::{Length, Lookup};
 use firsttoken_logic::time::Instant;
 
 use crate::backend::{Backend, Failed, Outcome};
-use crate::disk::{Disk, Event, Shelf};
+use crate::disk::Disk;
 use crate::memory::Memory;
 
 /// Jobs that have not been taken up yet, at most: the scheduler takes them between two steps.
@@ -345,19 +347,6 @@ pub enum Stepped {
 }
 
 impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
-    /// Keeps prefixes on `shelf` too, and takes from there what was left by those before. The scheduler must
-    /// have been told of a disk.
-    #[must_use]
-    pub fn with_disk(mut self, shelf: Arc<Shelf>) -> Self {
-        let (backend, shared) = (self.memory.backend(), Arc::clone(&self.shared));
-        let (fingerprint, check) = (backend.fingerprint(), backend.check());
-        self.scheduler.on_found(shelf.index(fingerprint));
-        let disk = Disk::start(shelf, fingerprint, check, move || shared.wake());
-        self.disk = disk.map_err(|error| tracing::warn!(%error, "no thread for prefixes on disk")).ok();
-        self.publish(None);
-        self
-    }
-
     /// Works until the last [`Engine`] is dropped.
     ///
     /// # Errors
@@ -413,47 +402,6 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         }
         self.publish(None);
         Ok(Stepped::Worked)
-    }
-
-    /// What is worth it goes to disk, and is waited for.
-    fn put_away(&mut self) {
-        let Some(disk) = self.disk.take() else { return };
-        let step = self.scheduler.put_away();
-        match self.memory.operate(&step) {
-            Ok(jobs) => disk.finish(jobs),
-            Err(failed) => tracing::warn!(%failed, "prefixes were not written to disk"),
-        }
-    }
-
-    /// The disk begins with what it has to do before the rows are computed.
-    fn compute(&mut self, step: &Step) -> Result<Outcome, Failed> {
-        for job in self.memory.operate(step)? {
-            match &mut self.disk {
-                Some(disk) => disk.take(job),
-                None => job.undone().into_iter().for_each(|event| self.hear_event(event)),
-            }
-        }
-        self.memory.compute(step)
-    }
-
-    /// What the disk has done since.
-    fn hear_disk(&mut self) {
-        while let Some(event) = self.disk.as_mut().and_then(Disk::event) {
-            self.hear_event(event);
-        }
-    }
-
-    fn hear_event(&mut self, event: Event) {
-        match event {
-            Event::Written { snapshot, done } => self.scheduler.on_written(snapshot, done),
-            Event::Read { snapshot, read, took } => {
-                let page = read.as_ref().map(|(page, _)| page);
-                let taken = self.scheduler.on_read(snapshot, page, took);
-                if let Some((_, bytes)) = read.filter(|_| taken) {
-                    self.memory.put(snapshot, bytes);
-                }
-            }
-        }
     }
 
     fn take_commands(&mut self) {

@@ -111,8 +111,10 @@ impl Shelf {
             files.into_iter().partition(|found| text(&found.path).starts_with(&ours));
         let (mut pages, mut damaged) = (Vec::new(), 0);
         for found in ours.into_iter().take(PAGES_MAX) {
-            match head(&found.path, fingerprint) {
-                Some((_, page, _)) => pages.push(page),
+            // One that has gone meanwhile is nobody's.
+            let Ok(mut file) = File::open(&found.path) else { continue };
+            match head(&mut file, fingerprint) {
+                Some((page, _)) => pages.push(page),
                 None => {
                     damaged += 1;
                     let _ = std::fs::remove_file(&found.path);
@@ -171,10 +173,8 @@ impl Shelf {
         sound: impl Fn(&[u8]) -> bool,
     ) -> Option<(Page, Vec<u8>)> {
         let path = self.path(fingerprint, name);
-        if !path.exists() {
-            return None;
-        }
-        let read = head(&path, fingerprint).and_then(|(mut file, page, len)| {
+        let mut file = File::open(&path).ok()?;
+        let read = head(&mut file, fingerprint).and_then(|(page, len)| {
             let mut bytes = Vec::with_capacity(usize::try_from(len).ok()?);
             file.read_to_end(&mut bytes).ok()?;
             // Where the file is not ours to touch, it ages.
@@ -221,12 +221,10 @@ impl Shelf {
     }
 }
 
-/// An open page, read up to its bytes, and their length.
-fn head(path: &Path, fingerprint: u64) -> Option<(File, Page, u64)> {
-    let mut file = File::open(path).ok()?;
+/// A page, read up to its bytes, and their length.
+fn head(file: &mut File, fingerprint: u64) -> Option<(Page, u64)> {
     let file_bytes = file.metadata().ok()?.len();
-    let (page, len) = page::read(&mut file, file_bytes, fingerprint)?;
-    Some((file, page, len))
+    page::read(file, file_bytes, fingerprint)
 }
 
 fn text(path: &Path) -> std::borrow::Cow<'_, str> {

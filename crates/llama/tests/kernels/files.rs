@@ -43,6 +43,20 @@ fn a_file_that_was_cut_anywhere() {
 }
 
 #[test]
+fn a_model_with_one_other_tensor_is_another_model() {
+    let whole = nano();
+    let model = TempFile::new(&whole).load().expect("the model is sound");
+    assert_eq!(TempFile::new(&whole).load().expect("the same").fingerprint(), model.fingerprint());
+    for start in &model.header().starts {
+        let mut other = whole.clone();
+        other[usize::try_from(*start).expect("a small file")] ^= 1;
+        let other = TempFile::new(&other).load().expect("the model is sound");
+        assert_ne!(other.fingerprint(), model.fingerprint(), "the tensor at {start}");
+    }
+    assert_eq!(model.header().starts.len() as u64, model.header().tensors.count);
+}
+
+#[test]
 fn a_model_of_an_unknown_kind() {
     let said = |bytes: &[u8]| TempFile::new(bytes).load().expect_err("unknown").to_string();
     let unknown = said(&replaced(nano(), b"llama", b"klama"));

@@ -95,6 +95,7 @@ pub(super) struct Tier {
     snapshots: BTreeMap<SnapshotId, Snapshot>,
     tokens_max: u64,
     tokens: u64,
+    tokens_on_disk: u64,
     /// Most snapshots that are on disk only.
     away_max: usize,
     next: u64,
@@ -104,7 +105,8 @@ pub(super) struct Tier {
 impl Tier {
     /// Room for so many tokens, and for the names of so many snapshots that are on disk only.
     pub(super) const fn new(tokens_max: u64, away_max: usize) -> Self {
-        Self { snapshots: BTreeMap::new(), tokens_max, tokens: 0, away_max, next: 0, tick: 0 }
+        let (tokens, tokens_on_disk, next, tick) = (0, 0, 0, 0);
+        Self { snapshots: BTreeMap::new(), tokens_max, tokens, tokens_on_disk, away_max, next, tick }
     }
 
     /// How many tokens are in host memory.
@@ -113,9 +115,8 @@ impl Tier {
     }
 
     /// How many tokens are on disk, as far as is known.
-    pub(super) fn tokens_on_disk(&self) -> u64 {
-        let there = |snapshot: &&Snapshot| snapshot.disk == Disk::Yes;
-        self.snapshots.values().filter(there).map(Snapshot::len).sum()
+    pub(super) const fn tokens_on_disk(&self) -> u64 {
+        self.tokens_on_disk
     }
 
     /// Every snapshot.
@@ -257,6 +258,9 @@ impl Tier {
         if host != Host::Away {
             self.enter(id);
         }
+        if disk == Disk::Yes {
+            self.tokens_on_disk += self.snapshots[&id].len();
+        }
         self.touch(id);
         id
     }
@@ -299,6 +303,15 @@ impl Tier {
         if snapshot.disk.holds() { None } else { self.snapshots.remove(&id) }
     }
 
+    /// It was written. How many tokens; none where it was not to be, or has been lost meanwhile.
+    pub(super) fn written(&mut self, id: SnapshotId) -> u64 {
+        let asked = self.snapshots.get_mut(&id).filter(|snapshot| snapshot.disk == Disk::Asked);
+        let Some(snapshot) = asked else { return 0 };
+        snapshot.disk = Disk::Yes;
+        self.tokens_on_disk += snapshot.len();
+        snapshot.len()
+    }
+
     /// It is not on disk, nor is anything that builds on it. Those that left the books with that.
     pub(super) fn lose(&mut self, id: SnapshotId) -> Vec<(SnapshotId, Snapshot)> {
         let mut gone = Vec::new();
@@ -307,6 +320,9 @@ impl Tier {
             let Some(snapshot) = self.snapshots.get_mut(&id) else { continue };
             if !snapshot.disk.holds() {
                 continue;
+            }
+            if snapshot.disk == Disk::Yes {
+                self.tokens_on_disk -= snapshot.len();
             }
             snapshot.disk = Disk::Refused;
             lost.extend(
@@ -381,7 +397,8 @@ mod tests {
         let system = tier.insert(Tenant(0), &tokens, 0..100, None);
         let tail = tier.insert(Tenant(0), &tokens, 100..300, Some(system));
         for id in [system, tail] {
-            tier.find_mut(id).unwrap().disk = Disk::Yes;
+            tier.find_mut(id).unwrap().disk = Disk::Asked;
+            tier.written(id);
         }
         assert!(tier.evict(tail).is_none() && tier.evict(system).is_none(), "the books keep them");
         assert_eq!((tier.tokens(), tier.tokens_on_disk()), (0, 300));
@@ -416,6 +433,8 @@ mod tests {
             let inside = |held: &&Snapshot| held.host != Host::Away;
             assert_eq!(self.tokens, self.snapshots.values().filter(inside).map(Snapshot::len).sum::<u64>());
             assert!(self.tokens <= self.tokens_max);
+            let there = self.snapshots.values().filter(|held| held.disk == Disk::Yes);
+            assert_eq!(self.tokens_on_disk, there.map(Snapshot::len).sum::<u64>());
             for (id, held) in &self.snapshots {
                 let children =
                     self.snapshots.values().filter(inside).filter(|child| child.parent == Some(*id));
@@ -447,7 +466,10 @@ mod tests {
                 (3..6, Some(id)) if host(self, id) == Host::Here => {
                     for id in self.lineage(id) {
                         let disk = &mut self.find_mut(id).unwrap().disk;
-                        *disk = if which.is_multiple_of(2) { Disk::Asked } else { Disk::Yes };
+                        *disk = if disk.holds() { *disk } else { Disk::Asked };
+                        if which.is_multiple_of(2) {
+                            self.written(id);
+                        }
                     }
                 }
                 (6, Some(id)) => drop(self.lose(id)),

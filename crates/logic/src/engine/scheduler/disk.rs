@@ -51,12 +51,7 @@ impl Scheduler {
         if !done {
             return self.lose(snapshot);
         }
-        if let Some(snapshot) = self.tier.find_mut(snapshot)
-            && snapshot.disk == Disk::Asked
-        {
-            snapshot.disk = Disk::Yes;
-            self.counters.tokens_written += u64::from(snapshot.range.end - snapshot.range.start);
-        }
+        self.counters.tokens_written += self.tier.written(snapshot);
     }
 
     /// What was read for a snapshot, and how long that took; no page where there was none. Whether its bytes

@@ -530,7 +530,7 @@ impl Scheduler {
 
     /// Tokens on disk, as far as is known.
     #[must_use]
-    pub fn tokens_on_disk(&self) -> u64 {
+    pub const fn tokens_on_disk(&self) -> u64 {
         self.tier.tokens_on_disk()
     }
 
