@@ -24,7 +24,7 @@ const ARMS: [Arm; 3] = [Arm::Ours, Arm::Clean, Arm::Again];
 /// What the process before was asked: the same system prompt, with another text behind it.
 const BEFORE: [&str; 2] = ["other:together,own=8", "first:together,shared=2048,own=64"];
 /// What is asked.
-const PHASES: [&str; 1] = ["prompt:together,shared=2048,own=64"];
+const PHASES: [&str; 1] = ["prompt:together,shared=2048,own=32"];
 
 /// All rounds.
 ///

@@ -279,3 +279,118 @@ impl Scheduler {
         self.limits.disk.map_or(0, |disk| u64::from(disk.token_bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::super::super::cost::StepCost;
+    use super::super::super::ids::{Tenant, Token};
+    use super::super::super::prefix::Chain;
+    use super::super::super::sequence::{Priority, Request};
+    use super::super::super::shelf::PageName;
+    use super::super::{DiskLimits, Limits};
+    use super::*;
+
+    fn scheduler(token_bytes: u32) -> Scheduler {
+        let disk = Some(DiskLimits { pages_max: 10, token_bytes });
+        Scheduler::new(Limits { disk, ..Limits::default() }, StepCost::default())
+    }
+
+    fn prompt(len: u32) -> Vec<Token> {
+        (0..len).collect()
+    }
+
+    fn page(tenant: Tenant, len: u32) -> Page {
+        let tokens = prompt(len);
+        let name = PageName { digest: Chain::of(tenant, &tokens).digest(), range: 0..len };
+        Page { name, parent: None, tenant, tokens }
+    }
+
+    fn submit(scheduler: &mut Scheduler, id: u64, len: u32) {
+        let request = Request {
+            id: RequestId(id),
+            tenant: Tenant(1),
+            prompt: prompt(len),
+            output_max: 1,
+            priority: Priority::Interactive,
+            itl_target: None,
+            deadline: None,
+        };
+        scheduler.on_submit(request, Instant::default()).expect("there is room");
+    }
+
+    /// Computes until nothing is left to do. The tokens of what was to be written.
+    fn run(scheduler: &mut Scheduler) -> Vec<usize> {
+        let mut written = Vec::new();
+        loop {
+            let step = scheduler.next_step(Instant::default());
+            if step.is_empty() {
+                return written;
+            }
+            for operation in &step.operations {
+                if let Operation::Write { page, .. } = operation {
+                    written.push(page.tokens.len());
+                }
+            }
+            scheduler.on_computed(&step, scheduler.cost().forecast(step.rows(), step.depth));
+            for run in step.runs.iter().filter(|run| run.logits > 0) {
+                scheduler.on_sampled(run.request, &[7], true, Instant::default());
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_waits_for_disk_as_long_as_computing_would_take() {
+        let mut scheduler = scheduler(1000);
+        assert_eq!(scheduler.on_found(vec![page(Tenant(1), 2000)]), 1);
+        submit(&mut scheduler, 1, 2010);
+        let step = scheduler.next_step(Instant::default());
+        let [Operation::Read { snapshot, .. }] = step.operations[..] else { panic!("{step:?}") };
+        assert!(step.runs.is_empty() && scheduler.next_step(Instant::default()).is_empty());
+        let until = scheduler.wakes_at().expect("somebody waits");
+        assert_eq!(until, Instant::default() + scheduler.row() * 2000);
+        assert!(!scheduler.next_step(until).runs.is_empty(), "it computes");
+        // What comes late is of use to the next.
+        assert!(scheduler.on_read(snapshot, Some(&page(Tenant(1), 2000)), Duration::from_secs(9)));
+        assert_eq!((scheduler.tokens_saved(), scheduler.wakes_at()), (2000, None));
+    }
+
+    #[test]
+    fn what_was_read_is_loaded_and_what_was_not_is_computed() {
+        for sound in [true, false] {
+            let mut scheduler = scheduler(1000);
+            scheduler.on_found(vec![page(Tenant(1), 2000)]);
+            submit(&mut scheduler, 1, 2010);
+            let step = scheduler.next_step(Instant::default());
+            let [Operation::Read { snapshot, .. }] = step.operations[..] else { panic!("{step:?}") };
+            let read = page(Tenant(if sound { 1 } else { 2 }), 2000);
+            assert_eq!(scheduler.on_read(snapshot, Some(&read), Duration::from_millis(9)), sound);
+            run(&mut scheduler);
+            let counters = scheduler.counters();
+            let expected = if sound { (2000, 0, 10) } else { (0, 1, 2010) };
+            assert_eq!((counters.tokens_read, counters.reads_failed, counters.rows), expected);
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_slow_disk_or_for_what_is_anothers() {
+        for (token_bytes, tenant) in [(1_000_000, Tenant(1)), (1000, Tenant(2))] {
+            let mut scheduler = scheduler(token_bytes);
+            assert_eq!(scheduler.on_found(vec![page(tenant, 2000)]), 1);
+            submit(&mut scheduler, 1, 2010);
+            assert!(!scheduler.next_step(Instant::default()).runs.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_took_long_is_written_and_what_others_begin_with() {
+        let mut scheduler = scheduler(1000);
+        submit(&mut scheduler, 1, 300);
+        assert!(run(&mut scheduler).is_empty(), "a tail that nobody has asked for again");
+        submit(&mut scheduler, 2, 290);
+        assert_eq!(run(&mut scheduler), [300], "somebody has");
+        submit(&mut scheduler, 3, 2000);
+        assert_eq!(run(&mut scheduler), [2000], "it took long");
+    }
+}
