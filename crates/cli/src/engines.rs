@@ -47,7 +47,8 @@ impl Engines {
         );
         let mut asked = Vec::new();
         for engine in engines {
-            asked.push(options(engine, models::resolve(&engine.file)?));
+            let draft = engine.draft.as_deref().map(models::resolve).transpose()?;
+            asked.push(Options { draft, ..options(engine, models::resolve(&engine.file)?) });
         }
         let mut started = Self { running: BTreeMap::new(), lines: Vec::new() };
         for (engine, (options, need)) in engines.iter().zip(fitting(asked)?) {

@@ -5,6 +5,7 @@
 //! Invariant: nothing is decided here that a test would want to ask about.
 
 mod chat;
+mod drafts;
 mod engine;
 mod engines;
 mod isolate;

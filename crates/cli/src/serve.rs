@@ -10,6 +10,7 @@ use firsttoken_local::{KV_DIR_BYTES_MAX as BYTES_MAX, KvDir, model};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
+use crate::drafts::Drafts;
 use crate::engines::{self, Engines};
 use crate::process::{Asked, Signals};
 use crate::{log, models, process};
@@ -25,6 +26,9 @@ pub(crate) struct Arguments {
     /// Answer by a simulated provider in this process, instead of a real one.
     #[arg(long, conflicts_with = "config")]
     sim: bool,
+    // Before the models, for their places are gone when they have been read.
+    #[command(flatten)]
+    pub(crate) drafts: Drafts,
     /// Answer by a model on this machine too: a GGUF file, the name of a pulled one or its beginning, or
     /// an address, from which it is pulled first. Its name is that of the file, without ending.
     #[arg(long, conflicts_with = "sim")]
@@ -46,7 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // Once: a name shall mean the same file when the configuration is read again.
     let model: Vec<_> =
         arguments.model.iter().map(|model| models::resolve(model)).collect::<Result<_, _>>()?;
-    let arguments = &Arguments { model, ..arguments.clone() };
+    let drafts = arguments.drafts.resolved(models::resolve)?;
+    let arguments = &Arguments { model, drafts, ..arguments.clone() };
     let simulated = arguments.sim.then(simulate).transpose()?;
     let (config, source) = match simulated {
         Some(address) => {
@@ -93,8 +98,11 @@ pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
 /// What is configured, and where that was found. What the command line says holds against it, now and
 /// when it is read again.
 fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
-    let engine = |file: &PathBuf| EngineConfig::new(model::name_of(file), file);
-    let engines: Vec<EngineConfig> = arguments.model.iter().map(engine).collect();
+    let engine = |(place, file): (usize, &PathBuf)| {
+        let draft = arguments.drafts.of(place);
+        EngineConfig { draft, ..EngineConfig::new(model::name_of(file), file) }
+    };
+    let engines: Vec<EngineConfig> = arguments.model.iter().enumerate().map(engine).collect();
     let (config, source) = match configured(arguments.config.as_deref()) {
         Err(_) if !engines.is_empty() && arguments.config.is_none() => (Config::bare(), "--model".to_owned()),
         configured => configured?,
@@ -263,6 +271,7 @@ mod tests {
                     base_url = \"http://127.0.0.1:9\"\nauth = \"none\"\n";
         std::fs::write(&file, toml).unwrap();
         let arguments = Arguments {
+            drafts: Drafts::default(),
             model: Vec::new(),
             kv_dir: None,
             kv_dir_gib: 8,

@@ -17,6 +17,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use firsttoken_logic::engine::draft;
 use firsttoken_logic::engine::ids::{RequestId, Token};
 use firsttoken_logic::engine::scheduler::{Counters, Refusal, Run, Scheduler, Step};
 use firsttoken_logic::engine::sequence::Request;
@@ -25,6 +26,7 @@ use firsttoken_logic::time::Instant;
 
 use crate::backend::{Backend, Failed, Outcome};
 use crate::disk::Disk;
+use crate::draft::Draft;
 use crate::memory::Memory;
 
 /// Jobs that have not been taken up yet, at most: the scheduler takes them between two steps.
@@ -53,6 +55,9 @@ pub trait Answer: Send {
 
     /// The next token, from the logits of the whole vocabulary.
     fn choose(&mut self, logits: &[f32]) -> Token;
+
+    /// A guess at the token after `ahead` others, from the logits of a draft model.
+    fn guess(&mut self, logits: &[f32], ahead: u32) -> Token;
 
     /// `token` stands. After the `last` there is no room for more.
     fn on_token(&mut self, token: Token, last: bool) -> Flow;
@@ -155,6 +160,8 @@ pub struct Status {
     pub tokens_on_disk: u64,
     /// What has happened since the start.
     pub counters: Counters,
+    /// What a draft model has done meanwhile, and the cells that it uses now.
+    pub draft: (draft::Counters, u32),
     /// When the step under way began, and its rows; none between two steps.
     pub step: Option<(Instant, u32)>,
 }
@@ -193,7 +200,7 @@ impl Seat {
         *lock(&self.shared.abort) = Some(Box::new(abort));
         self.shared.vacant.store(false, Relaxed);
         let (shared, memory) = (Arc::clone(&self.shared), Memory::new(backend));
-        Driver { shared, scheduler, memory, disk: None, clock, open: BTreeMap::new() }
+        Driver { shared, scheduler, memory, disk: None, draft: None, clock, open: BTreeMap::new() }
     }
 
     /// Whether anybody can still ask.
@@ -309,6 +316,8 @@ struct Open {
     /// Prompt and answer, where guesses are looked up in them.
     tokens: Vec<Token>,
     guesses: Option<(Length, Lookup)>,
+    /// Its next guesses are a draft model's.
+    drafted: bool,
 }
 
 /// Whatever ends a driver, a panic too, leaves nobody waiting for it.
@@ -325,12 +334,16 @@ impl<B, C> Drop for Driver<B, C> {
     }
 }
 
+/// Who is told that a draft model has failed.
+type OnFailed = Box<dyn Fn(&Failed) + Send>;
+
 /// The loop. See the module.
 pub struct Driver<B, C> {
     shared: Arc<Shared>,
     scheduler: Scheduler,
     memory: Memory<B>,
     disk: Option<Disk>,
+    draft: Option<(Draft<B>, OnFailed)>,
     clock: C,
     open: BTreeMap<RequestId, Open>,
 }
@@ -347,6 +360,13 @@ pub enum Stepped {
 }
 
 impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
+    /// Lets a draft model guess. If its kernels fail it is told once, and the work goes on without.
+    #[must_use]
+    pub fn with_draft(mut self, draft: Draft<B>, on_failed: impl Fn(&Failed) + Send + 'static) -> Self {
+        self.draft = Some((draft, Box::new(on_failed)));
+        self
+    }
+
     /// Works until the last [`Engine`] is dropped.
     ///
     /// # Errors
@@ -375,6 +395,7 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
             self.put_away();
             return Ok(Stepped::Over);
         }
+        self.draft();
         let began = (self.clock)();
         let step = self.scheduler.next_step(began);
         for (id, why) in &step.refused {
@@ -429,10 +450,10 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
         let now = (self.clock)();
         let mut answer = job.answer;
         match self.scheduler.on_submit(job.request, now) {
-            Ok(room) => drop(
-                self.open
-                    .insert(id, Open { answer, left, works: false, started: false, room, tokens, guesses }),
-            ),
+            Ok(room) => {
+                let (works, started, drafted) = (false, false, false);
+                self.open.insert(id, Open { answer, left, works, started, room, tokens, guesses, drafted });
+            }
             Err(why) => answer.on_refused(Refused::Scheduler(why)),
         }
     }
@@ -440,6 +461,34 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
     fn refuse(&mut self, id: RequestId, why: Refused) {
         if let Some(mut open) = self.open.remove(&id) {
             open.answer.on_refused(why);
+        }
+    }
+
+    /// Where nothing is looked up the draft model guesses, if there is one.
+    fn draft(&mut self) {
+        if self.draft.is_some() {
+            // Its steps count as one: they may be stuck, too.
+            let now = (self.clock)();
+            self.publish(Some((now, 0)));
+        }
+        let Some((draft, on_failed)) = &mut self.draft else { return };
+        let open = &mut self.open;
+        let choose = |id: RequestId, ahead, logits: &[f32]| {
+            open.get_mut(&id).map_or(0, |open| open.answer.guess(logits, ahead))
+        };
+        match draft.guess(&self.scheduler.decoding(), &mut self.clock, choose) {
+            Ok(guesses) => {
+                for (id, guesses) in guesses {
+                    if let Some(open) = self.open.get_mut(&id) {
+                        open.drafted = true;
+                    }
+                    self.scheduler.on_draft(id, guesses);
+                }
+            }
+            Err(failed) => {
+                on_failed(&failed);
+                self.draft = None;
+            }
         }
     }
 
@@ -497,9 +546,15 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
             }
         }
         let end = flow == Flow::End;
+        let drafted = std::mem::take(&mut open.drafted);
+        if drafted && let Some((draft, _)) = &mut self.draft {
+            draft.on_verified(run.request, guesses.len(), said.len() - 1);
+        }
         if let Some((length, lookup)) = &mut open.guesses {
             let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
-            length.on_verified(count(guesses.len()), count(said.len() - 1));
+            if !drafted {
+                length.on_verified(count(guesses.len()), count(said.len() - 1));
+            }
             open.tokens.extend(&said);
             let guesses = lookup.guess(&open.tokens, length.on_step());
             self.scheduler.on_sampled(run.request, &said, end, now);
@@ -525,6 +580,10 @@ impl<B: Backend, C: FnMut() -> Instant> Driver<B, C> {
             tokens_saved: self.scheduler.tokens_saved(),
             tokens_on_disk: self.scheduler.tokens_on_disk(),
             counters: self.scheduler.counters(),
+            draft: self
+                .draft
+                .as_ref()
+                .map_or_else(Default::default, |(draft, _)| (draft.counters(), draft.pool().cells().used())),
             step,
         };
     }

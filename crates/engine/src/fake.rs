@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use firsttoken_logic::engine::ids::{SeqId, Token};
@@ -36,6 +37,12 @@ pub struct Machine {
     pub row_over_1000_cells_ns: u64,
     /// Each token saved or loaded.
     pub moved_token_ns: u64,
+}
+
+impl Machine {
+    /// A draft model on it: ten times as fast.
+    pub const DRAFT: Self =
+        Self { step_ns: 450_000, row_ns: 140_000, row_over_1000_cells_ns: 34_000, moved_token_ns: 500 };
 }
 
 impl Default for Machine {
@@ -82,6 +89,8 @@ pub struct Fake {
     logits: Vec<f32>,
     spent: Duration,
     abort_after: Option<u32>,
+    astray_percent: u64,
+    clock: Option<Arc<AtomicU64>>,
 }
 
 impl Fake {
@@ -107,7 +116,23 @@ impl Fake {
             logits: vec![0.0; VOCABULARY as usize],
             spent: Duration::ZERO,
             abort_after: None,
+            astray_percent: 0,
+            clock: None,
         }
+    }
+
+    /// Its work moves this clock, of nanoseconds, that others may move as well.
+    #[must_use]
+    pub fn moving(mut self, clock: &Arc<AtomicU64>) -> Self {
+        self.clock = Some(Arc::clone(clock));
+        self
+    }
+
+    /// A draft of it: so many tokens of a hundred are predicted otherwise.
+    #[must_use]
+    pub const fn astray(mut self, percent: u64) -> Self {
+        self.astray_percent = percent;
+        self
     }
 
     /// How long all work so far would have taken.
@@ -131,6 +156,9 @@ impl Fake {
 
     fn spend(&mut self, ns: u64) {
         self.spent += Duration::from_nanos(ns);
+        if let Some(clock) = &self.clock {
+            clock.fetch_add(ns, Relaxed);
+        }
     }
 
     fn write(&mut self, seq: SeqId, value: u64, token: Token, position: u32) {
@@ -180,8 +208,9 @@ impl Backend for Fake {
             }
             let value = computed(held.sum(), row.token);
             self.write(row.seq, value, row.token, row.position);
-            let prediction = predicted(self.language, self.held[&row.seq].sum(), row.token);
-            self.predictions.push(prediction);
+            let sum = self.held[&row.seq].sum();
+            let astray = u32::from(hash(!sum) % 100 < self.astray_percent);
+            self.predictions.push((predicted(self.language, sum, row.token) + astray) % VOCABULARY);
         }
         let (_, top) = self.cells();
         let attended = u64::from(top) * self.machine.row_over_1000_cells_ns / 1000;

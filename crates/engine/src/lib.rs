@@ -6,6 +6,7 @@
 //! - `native`: the real ones, with the feature `kernels`.
 //! - [`memory`]: does what a step says, over kernels and host memory.
 //! - [`disk`]: prefixes on disk: a directory, and two threads that read and write there.
+//! - [`draft`]: a second, smaller model that guesses.
 //! - [`driver`]: the one thread: step after step, and each answer hears its tokens.
 //! - [`speech`]: one answer being spoken, from its logits to the pieces that its reader takes.
 //! - [`vocabulary`]: what tokens mean.
@@ -18,6 +19,7 @@
 
 pub mod backend;
 pub mod disk;
+pub mod draft;
 pub mod driver;
 pub mod fake;
 pub mod grammar;

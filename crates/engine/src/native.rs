@@ -39,6 +39,37 @@ pub fn open(path: &Path, gpu_layers: Option<u32>) -> Result<Model, Error> {
     Model::load(path, Load { gpu_layers: gpu_layers.unwrap_or(usual.gpu_layers), ..usual }, |_| true)
 }
 
+/// By how many tokens that nobody says two vocabularies may differ that are the same all the same: the same
+/// makers fill them up to other lengths for models of other sizes.
+const FILLERS_MAX: u32 = 128;
+
+/// Whether each token of `draft` means what it means to `model`, so that the one can guess for the other.
+///
+/// # Errors
+/// How they differ.
+pub fn same_vocabulary(model: &Model, draft: &Model) -> Result<(), String> {
+    let (own, other) = (model.vocabulary(), draft.vocabulary());
+    if own.abs_diff(other) > FILLERS_MAX {
+        return Err(format!("it knows {other} tokens, the model {own}"));
+    }
+    let (mut is, mut should) = (Vec::new(), Vec::new());
+    for token in 0..own.min(other) {
+        is.clear();
+        should.clear();
+        draft.push_piece(token, true, &mut is);
+        model.push_piece(token, true, &mut should);
+        if is != should {
+            let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            return Err(format!(
+                "its token {token} is {:?}, the model's is {:?}",
+                shown(&is),
+                shown(&should)
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The kernels over one context.
 pub struct Native {
     context: Context,

@@ -161,20 +161,24 @@ impl Sampler {
         if self.sampling.temperature == 0.0 {
             return best(&scratch.scores);
         }
-        let mut left = self.random.uniform_f64() * self.weigh(scratch);
-        for (token, &weight) in (0..).zip(&scratch.weights) {
-            left -= f64::from(weight);
-            if left < 0.0 {
-                return Some(token);
-            }
-        }
-        // The sum was rounded.
-        let last = scratch.weights.iter().rposition(|weight| *weight > 0.0);
-        last.and_then(|token| Token::try_from(token).ok())
+        self.weigh(scratch);
+        draw(self.random.next_u64(), &scratch.weights)
     }
 
-    /// The probability of each token to be the next, for the verification of guesses: it adds up to
-    /// one, or is zero everywhere where no token is left to choose.
+    /// What it would choose if these were the scores after `ahead` tokens more: a guess, from the scores of
+    /// another model. It is drawn as the token in that place will be, so where the two models have similar
+    /// scores it is mostly the same.
+    pub fn guess(&self, scratch: &mut Scratch, logits: &[f32], ahead: u32) -> Option<Token> {
+        self.score(scratch, logits, None);
+        if self.sampling.temperature == 0.0 {
+            return best(&scratch.scores);
+        }
+        self.weigh(scratch);
+        draw(self.random.after(ahead).next_u64(), &scratch.weights)
+    }
+
+    /// The probability of each token to be the next: they add up to one, or are zero everywhere where no
+    /// token is left to choose.
     pub fn target<'a>(&self, scratch: &'a mut Scratch, logits: &[f32], mask: Option<Mask<'_>>) -> &'a [f32] {
         self.score(scratch, logits, mask);
         if self.sampling.temperature == 0.0 {
@@ -191,11 +195,6 @@ impl Sampler {
             scratch.weights.iter_mut().for_each(|weight| *weight /= total);
         }
         &scratch.weights
-    }
-
-    /// A number in `[0, 1)` from this request's own row of draws.
-    pub fn uniform(&mut self) -> f32 {
-        self.random.uniform()
     }
 
     /// `token` was generated, whoever chose it.
@@ -247,6 +246,37 @@ const fn usable(logit: f32) -> f32 {
 /// A score that was moved: what was possible stays possible.
 const fn moved(from: f32, to: f32) -> f32 {
     if from == f32::NEG_INFINITY { from } else { to.clamp(f32::MIN, f32::MAX) }
+}
+
+/// Tokens that race together first, as one.
+const HEAT: usize = 64;
+
+/// Draws a token with the probability of its weight, by `word`; none where all weights are zero.
+///
+/// They race: each arrives after an exponentially distributed time over its weight, and who is first wins.
+/// The times hang on `word` and the token alone, so two distributions that are alike have mostly the same
+/// winner, whoever computed them: with a distance of `d` (total variation) one heat has the same winner with
+/// a probability of (1 − d) ÷ (1 + d) at least (Daliri, Musco and Suresh 2024, "Coupling without
+/// communication and drafter-invariant speculative decoding"). To spare most times, tokens race in heats
+/// first and within the heat that won then.
+fn draw(word: u64, weights: &[f32]) -> Option<Token> {
+    let heats = weights.chunks(HEAT).map(|heat| heat.iter().map(|weight| f64::from(*weight)).sum());
+    let heat = first(word, heats)?;
+    let tokens = weights.chunks(HEAT).nth(heat)?.iter().map(|weight| f64::from(*weight));
+    let token = heat * HEAT + first(word.rotate_left(32), tokens)?;
+    Token::try_from(token).ok()
+}
+
+/// Who of these weights arrives first; none where all are zero.
+fn first(word: u64, weights: impl Iterator<Item = f64>) -> Option<usize> {
+    let mut first = (None, f64::INFINITY);
+    for (at, weight) in (0_u64..).zip(weights) {
+        let time = -(-Random::new(word ^ at).uniform_f64()).ln_1p() / weight;
+        if time < first.1 {
+            first = (usize::try_from(at).ok(), time);
+        }
+    }
+    first.0
 }
 
 /// The token with the best score, the first among equals.

@@ -195,6 +195,12 @@ impl Answer for Mouth {
         self.sampler.sample(&mut self.scratch, logits, mask).unwrap_or_else(ended)
     }
 
+    fn guess(&mut self, logits: &[f32], ahead: u32) -> Token {
+        // Two models of one vocabulary may fill it up to another length.
+        let words = logits.len().min(self.vocabulary.size() as usize);
+        self.sampler.guess(&mut self.scratch, &logits[..words], ahead).unwrap_or_default()
+    }
+
     fn on_token(&mut self, token: Token, last: bool) -> Flow {
         self.sampler.accept(token);
         self.generated += 1;

@@ -31,6 +31,10 @@ impl Answer for Heard {
         Token::try_from(best.expect("one is likely")).expect("a token")
     }
 
+    fn guess(&mut self, logits: &[f32], _ahead: u32) -> Token {
+        self.choose(logits)
+    }
+
     fn on_token(&mut self, token: Token, last: bool) -> Flow {
         self.0.push(token);
         if last {

@@ -3,10 +3,15 @@
 
 #![cfg(test)]
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use firsttoken_engine::backend::Failed;
-use firsttoken_engine::driver::{Answer, Driver, Engine, Flow, Job, NotTaken, Refused, Stepped, Ticket};
+use firsttoken_engine::draft::Draft;
+use firsttoken_engine::driver::{
+    Answer, Driver, Engine, Flow, Job, NotTaken, Refused, Status, Stepped, Ticket,
+};
 use firsttoken_engine::fake::{Fake, Language, Machine, text};
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::ids::{RequestId, Tenant, Token};
@@ -28,6 +33,10 @@ impl Answer for Heard {
     fn choose(&mut self, logits: &[f32]) -> Token {
         let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
         Token::try_from(best.expect("logits of something").0).expect("a token")
+    }
+
+    fn guess(&mut self, logits: &[f32], _ahead: u32) -> Token {
+        self.choose(logits)
     }
 
     fn on_token(&mut self, token: Token, last: bool) -> Flow {
@@ -56,13 +65,20 @@ impl Heard {
 }
 
 fn engine(limits: Limits, language: Language) -> (Engine, Driver<Fake, impl FnMut() -> Instant>) {
-    let fake = Fake::new(limits.cells, limits.ids, language, Machine::default());
+    engine_by(&Arc::default(), Machine::default(), limits, language)
+}
+
+/// An engine whose time is what kernels have worked by that clock.
+fn engine_by(
+    clock: &Arc<AtomicU64>,
+    machine: Machine,
+    limits: Limits,
+    language: Language,
+) -> (Engine, Driver<Fake, impl FnMut() -> Instant + use<>>) {
+    let fake = Fake::new(limits.cells, limits.ids, language, machine).moving(clock);
     let scheduler = Scheduler::new(limits, StepCost::default());
-    let mut steps = 0;
-    let clock = move || {
-        steps += 1;
-        Instant::from_ns(steps * 1_000_000)
-    };
+    let clock = Arc::clone(clock);
+    let clock = move || Instant::from_ns(clock.load(Relaxed));
     let (engine, seat) = Engine::new();
     let driver = seat.driver(fake, scheduler, || {}, clock);
     (engine, driver)
@@ -121,6 +137,73 @@ fn guesses_change_nothing_but_the_number_of_steps() {
     let (plain, guessed) = (steps(0), steps(16));
     assert_eq!(plain, 200);
     assert!(guessed < 60, "{guessed} steps with guesses");
+}
+
+/// A draft that is wrong in so many of a hundred places.
+fn draft(clock: &Arc<AtomicU64>, cells: u32, astray_percent: u64) -> Draft<Fake> {
+    let kernels = Fake::new(cells, 64, Language::Hashed, Machine::DRAFT).astray(astray_percent);
+    Draft::new(kernels.moving(clock), StepCost::default())
+}
+
+/// Five readers of 200 tokens each, with a draft of so many cells that is so often wrong or without: how
+/// long it takes, and what was done.
+fn five(drafting: Option<(u32, u64)>, guesses_max: u32) -> (Duration, Status) {
+    let clock = Arc::default();
+    // Weights are what a step reads longest: rows more are cheap.
+    let machine = Machine { step_ns: 20_000_000, row_ns: 400_000, ..Machine::default() };
+    let (engine, mut driver) = engine_by(&clock, machine, Limits::default(), Language::Hashed);
+    if let Some((cells, astray_percent)) = drafting {
+        driver = driver.with_draft(draft(&clock, cells, astray_percent), |failed| panic!("{failed}"));
+    }
+    let heard: Vec<Heard> = (0..5).map(|_| Heard::default()).collect();
+    let prompt = |own| [vec![9; 100], vec![own; 5]].concat();
+    let _tickets: Vec<Ticket> =
+        (0..).zip(&heard).map(|(own, heard)| ask(&engine, &prompt(own), 200, guesses_max, heard)).collect();
+    work(&mut driver).expect("the kernels do not fail");
+    for (own, heard) in (0..).zip(&heard) {
+        assert_eq!(heard.said(), text(Language::Hashed, &prompt(own), 200));
+    }
+    let status = engine.status();
+    assert_eq!(status.draft.1, 0, "nobody reads, and nothing is held");
+    (Duration::from_nanos(clock.load(Relaxed)), status)
+}
+
+#[test]
+fn a_draft_changes_nothing_but_the_time() {
+    let (plain, _) = five(None, 0);
+    for guesses_max in [0, 8] {
+        let (took, status) = five(Some((4096, 5)), guesses_max);
+        let (done, _) = status.draft;
+        assert!(took < plain * 8 / 10, "{took:?} instead of {plain:?}");
+        assert!(done.accepted * 2 > done.drafted, "{done:?}");
+        assert!(status.counters.drafted >= done.drafted && status.counters.accepted >= done.accepted);
+    }
+}
+
+#[test]
+fn a_useless_draft_is_soon_silent() {
+    let (plain, _) = five(None, 0);
+    let (took, status) = five(Some((4096, 100)), 0);
+    let (done, _) = status.draft;
+    assert!(took < plain * 103 / 100 && done.accepted == 0, "{took:?} instead of {plain:?}");
+    assert!(done.drafted > 0 && done.drafted * 100 < 3 * status.counters.rows, "{done:?}");
+}
+
+#[test]
+fn a_draft_without_room_and_one_that_breaks_harm_nobody() {
+    let (_, status) = five(Some((64, 0)), 0);
+    assert_eq!(status.draft.0.drafted, 0, "no answer fits into 64 cells");
+    let (engine, driver) = engine(Limits::default(), Language::Hashed);
+    let mut broken = draft(&Arc::default(), 4096, 0);
+    broken.backend().abort_after(3);
+    let told = Arc::new(AtomicU32::new(0));
+    let tell = Arc::clone(&told);
+    let mut driver = driver.with_draft(broken, move |_| _ = tell.fetch_add(1, Relaxed));
+    let heard = Heard::default();
+    let _ticket = ask(&engine, &PROMPT, 50, 0, &heard);
+    work(&mut driver).expect("the kernels do not fail");
+    assert_eq!(heard.said(), text(Language::Hashed, &PROMPT, 50));
+    assert_eq!(told.load(Relaxed), 1);
 }
 
 #[test]

@@ -1,27 +1,30 @@
 //! Hundreds of random lives of the engine over kernels that tell the truth: requests with common
-//! beginnings come, leave, pause and guess, in memory that is too small, and steps are aborted. A disk takes
-//! its time, fails now and then, loses files, and is what is left after a restart.
+//! beginnings come, leave, pause and guess, in memory that is too small, and steps are aborted. In half of
+//! them a draft model guesses, which is right more or less often and has memory of its own. A disk takes its
+//! time, fails now and then, loses files, and is what is left after a restart.
 //!
 //! After every step the books are held against the kernels; at the end every text must be what an
 //! engine without any memory would have said. A failing seed is printed, and `SEED=n` replays it.
 
 #![cfg(test)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use firsttoken_engine::backend::{Backend as _, Outcome};
 use firsttoken_engine::disk::Job;
+use firsttoken_engine::draft::Draft;
 use firsttoken_engine::fake::{Fake, Language, Machine, VOCABULARY, text};
 use firsttoken_engine::memory::Memory;
 use firsttoken_logic::engine::cost::StepCost;
+use firsttoken_logic::engine::draft;
 use firsttoken_logic::engine::ids::{RequestId, Tenant, Token};
 use firsttoken_logic::engine::scheduler::{Counters, DiskLimits, Limits, Scheduler, Step};
 use firsttoken_logic::engine::sequence::{Priority, Request};
 use firsttoken_logic::engine::shelf::Page;
-use firsttoken_logic::engine::speculation::accept_greedy;
+use firsttoken_logic::engine::speculation::accept;
 use firsttoken_logic::time::Instant;
 
 struct World {
@@ -35,6 +38,10 @@ struct World {
     pages: Vec<(Page, Arc<Vec<u8>>)>,
     /// What was counted before the restart.
     before: Counters,
+    draft: Option<Draft<Fake>>,
+    /// What a step of the draft takes, and for whom it has guessed.
+    draft_step: Duration,
+    drafted: BTreeSet<RequestId>,
     /// Prompt, most tokens, and the tokens so far of each request that runs.
     open: BTreeMap<RequestId, (Vec<Token>, usize, Vec<Token>)>,
     prompts: Vec<Vec<Token>>,
@@ -64,12 +71,20 @@ impl World {
         };
         let language = if rng.bool() { Language::Hashed } else { Language::Looping(rng.u32(3..50)) };
         let memory = Memory::new(Fake::new(limits.cells, limits.ids, language, Machine::default()));
+        let draft = rng.bool().then(|| {
+            let (cells, ids) = (rng.u32(64..4000), rng.u16(1..20));
+            let kernels = Fake::new(cells, ids, language, Machine::default()).astray(rng.u64(0..40));
+            Draft::new(kernels, StepCost::default())
+        });
         Self {
             scheduler: Scheduler::new(limits.clone(), StepCost::default()),
             memory,
             jobs: VecDeque::new(),
             pages: Vec::new(),
             before: Counters::default(),
+            draft,
+            draft_step: Duration::from_micros(rng.u64(50..8000)),
+            drafted: BTreeSet::new(),
             open: BTreeMap::new(),
             prompts: vec![Vec::new()],
             submitted: 0,
@@ -153,7 +168,26 @@ impl World {
         }
     }
 
+    /// The draft guesses, and its books are its kernels'.
+    fn guess(&mut self) {
+        let Some(draft) = &mut self.draft else { return };
+        let (mut now, step) = (Instant::default(), self.draft_step);
+        let clock = || {
+            now = now + step;
+            now
+        };
+        let guesses = draft.guess(&self.scheduler.decoding(), clock, |_, _, logits| likeliest(logits));
+        for (id, guesses) in guesses.expect("the kernels do not fail") {
+            self.drafted.insert(id);
+            self.scheduler.on_draft(id, guesses);
+        }
+        let books = draft.pool().cells();
+        let books = (books.used(), books.top());
+        assert_eq!(books, draft.backend().cells());
+    }
+
     fn step(&mut self) {
+        self.guess();
         let now = self.now();
         let step = self.scheduler.next_step(now);
         assert!(
@@ -239,14 +273,15 @@ impl World {
             if logits == 0 || !self.open.contains_key(&run.request) {
                 continue;
             }
-            let choices: Vec<Token> = (row - logits..row)
-                .map(|row| {
-                    let logits = self.memory.backend().logits(row);
-                    (0..VOCABULARY).find(|token| logits[*token as usize] > 0.0).expect("one is likely")
-                })
-                .collect();
+            let choices: Vec<Token> =
+                (row - logits..row).map(|row| likeliest(self.memory.backend().logits(row))).collect();
             let drafts = &run.tokens[run.tokens.len() + 1 - logits..];
-            let right = accept_greedy(drafts, &choices);
+            let right = accept(drafts, &choices);
+            if self.drafted.remove(&run.request)
+                && let Some(draft) = &mut self.draft
+            {
+                draft.on_verified(run.request, drafts.len(), right);
+            }
             let (prompt, output, got) = self.open.get_mut(&run.request).expect("checked above");
             got.extend(&choices[..=right]);
             self.scheduler.on_sampled(run.request, &choices[..=right], false, now);
@@ -266,6 +301,10 @@ impl World {
         let books = self.scheduler.pool().cells();
         assert_eq!((books.used(), books.top()), kernels.backend().cells());
     }
+}
+
+fn likeliest(logits: &[f32]) -> Token {
+    (0..VOCABULARY).find(|token| logits[*token as usize] > 0.0).expect("one is likely")
 }
 
 fn live(seed: u64) -> World {
@@ -289,6 +328,8 @@ fn live(seed: u64) -> World {
         assert!(world.sleepless < 100, "nothing is computed, and {} requests wait", world.open.len());
     }
     assert!(world.open.is_empty(), "{} requests were never answered", world.open.len());
+    world.guess();
+    assert!(world.draft.as_ref().is_none_or(|draft| draft.pool().cells().used() == 0), "nobody guesses");
     world
 }
 
@@ -299,11 +340,15 @@ fn every_text_is_what_it_would_be_without_any_memory() {
         Err(_) => 0..300,
     };
     let (mut finished, mut counters) = (0, Vec::new());
+    let mut drafts = draft::Counters::default();
     for seed in seeds.clone() {
         let world = std::panic::catch_unwind(|| live(seed));
         let Ok(world) = world else { panic!("SEED={seed} replays this") };
         finished += world.finished;
         counters.extend([world.before, world.scheduler.counters()]);
+        let own = world.draft.map(|draft| draft.counters()).unwrap_or_default();
+        drafts.drafted += own.drafted;
+        drafts.accepted += own.accepted;
     }
     if seeds.end - seeds.start > 1 {
         assert!(finished > 5_000, "only {finished} texts were checked");
@@ -315,5 +360,6 @@ fn every_text_is_what_it_would_be_without_any_memory() {
         let happened =
             format!("{shared} shared, {loaded} loaded, {preemptions} preemptions, {accepted} guesses");
         assert!(shared > 10_000 && loaded > 10_000 && preemptions > 20 && accepted > 1_000, "{happened}");
+        assert!(drafts.accepted > 5_000 && drafts.drafted > drafts.accepted * 11 / 10, "{drafts:?}");
     }
 }

@@ -233,7 +233,7 @@ impl fmt::Debug for Engines {
 type Figure = (&'static str, &'static str, Option<(&'static str, &'static str)>, fn(&Status) -> f64);
 
 #[expect(clippy::cast_precision_loss, reason = "what a person reads")]
-const GAUGES: [Figure; 10] = [
+const GAUGES: [Figure; 11] = [
     ("vllm:num_requests_running", "Requests at work", None, |s| s.running as f64),
     ("vllm:num_requests_waiting", "Requests that wait", None, |s| s.waiting as f64),
     ("vllm:kv_cache_usage_perc", "Part of the KV memory that somebody works with", None, |s| {
@@ -248,6 +248,7 @@ const GAUGES: [Figure; 10] = [
     }),
     ("firsttoken_engine_host_tokens", "Tokens kept in host memory", None, |s| s.tokens_saved as f64),
     ("firsttoken_engine_disk_tokens", "Tokens kept on disk", None, |s| s.tokens_on_disk as f64),
+    ("firsttoken_engine_draft_cells", "Tokens that a draft model holds", None, |s| f64::from(s.draft.1)),
     ("firsttoken_engine_step_rows", "Rows of the step under way", None, |s| {
         s.step.map_or(0.0, |(_, rows)| f64::from(rows))
     }),
@@ -260,10 +261,16 @@ const CELLS: &str = "Tokens that the KV memory has room for, by what they are";
 /// What an engine has counted, and its further label.
 type Counted = (&'static str, &'static str, Option<(&'static str, &'static str)>, fn(&Status) -> u64);
 
-const COUNTERS: [Counted; 12] = [
+const COUNTERS: [Counted; 16] = [
     ("vllm:num_preemptions", "Requests that had to make room", None, |s| s.counters.preemptions),
     ("vllm:spec_decode_num_draft_tokens", "Guesses that were verified", None, |s| s.counters.drafted),
     ("vllm:spec_decode_num_accepted_tokens", "Guesses that were right", None, |s| s.counters.accepted),
+    ("firsttoken_engine_draft_steps", "Steps of a draft model", None, |s| s.draft.0.steps),
+    ("firsttoken_engine_draft_rows", "Rows of these steps", None, |s| s.draft.0.rows),
+    ("firsttoken_engine_draft_tokens", "Guesses of a draft model that were verified", None, |s| {
+        s.draft.0.drafted
+    }),
+    ("firsttoken_engine_draft_accepted_tokens", "Those that were right", None, |s| s.draft.0.accepted),
     ("firsttoken_engine_steps", "Steps", None, |s| s.counters.steps),
     ("firsttoken_engine_rows", "Rows of all steps; by steps, how full they are", None, |s| s.counters.rows),
     ("firsttoken_engine_saved_tokens", "Tokens moved to host memory", None, |s| s.counters.tokens_saved),

@@ -3,12 +3,14 @@
 //! Invariant: what is wrong with the file, the options or the memory is said before anything is
 //! computed.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use firsttoken_engine::backend::Backend as _;
 use firsttoken_engine::disk::shelf::{self, Salt};
 use firsttoken_engine::disk::{PAGES_MAX, Shelf, ShelfError};
+use firsttoken_engine::draft::Draft;
 use firsttoken_engine::driver::{Engine, Seat};
 use firsttoken_engine::grammar::{GrammarError, Grammars};
 use firsttoken_engine::native::{self, Native};
@@ -92,6 +94,16 @@ pub enum StartError {
         /// How many layers were asked for.
         layers: u32,
     },
+    /// The draft is none for this model.
+    #[error("{file} cannot be the draft of {model}: {what}")]
+    Draft {
+        /// Which file.
+        file: String,
+        /// For which.
+        model: String,
+        /// What is wrong.
+        what: String,
+    },
     /// The kernels fail at their first step.
     #[error("{file}: the first step failed: {what}")]
     WarmUp {
@@ -135,14 +147,22 @@ impl Model {
             threads: options.threads(),
         };
         let template = template(&model).map_err(|error| StartError::Template { file: shown(), error })?;
+        let (draft, guessing) = options
+            .draft
+            .as_deref()
+            .map(|file| open_draft(file, &options, &model, setup))
+            .transpose()?
+            .unzip();
         let mut native = Native::new(&model, setup).map_err(wrong)?;
         let first = model.bos().unwrap_or_default();
         native.warm_up(first).map_err(|failed| StartError::WarmUp { file: shown(), what: failed.what })?;
         let (engine, seat) = Engine::new();
         let began = tokio::time::Instant::now();
-        let life = Life { seat, model: model.clone(), setup, began, options: options.clone(), need, shelf };
-        let thread =
-            std::thread::Builder::new().name("engine".to_owned()).spawn(move || life.drive(native))?;
+        let life =
+            Life { seat, model: model.clone(), draft, setup, began, options: options.clone(), need, shelf };
+        let thread = std::thread::Builder::new()
+            .name("engine".to_owned())
+            .spawn(move || life.drive(native, guessing))?;
         Ok(Self {
             engine,
             name: options.name.clone(),
@@ -224,10 +244,31 @@ pub(crate) fn open(options: &Options) -> Result<(Need, native::Model), StartErro
     Ok((need, model.map_err(|error| StartError::Model { file: file(), error })?))
 }
 
+/// Opens the draft of a model: one that says the same in the same tokens, and whose guesses can be cut off
+/// again. It, and its kernels.
+fn open_draft(
+    file: &Path,
+    options: &Options,
+    model: &native::Model,
+    setup: native::Setup,
+) -> Result<(native::Model, Native), StartError> {
+    let shown = || file.display().to_string();
+    let wrong = |error| StartError::Model { file: shown(), error };
+    let unfit = |what| StartError::Draft { file: shown(), model: options.file.display().to_string(), what };
+    let draft = native::open(file, options.gpu_layers).map_err(wrong)?;
+    native::same_vocabulary(model, &draft).map_err(unfit)?;
+    let kernels = Native::new(&draft, setup).map_err(wrong)?;
+    if !kernels.capabilities().partial {
+        return Err(unfit("guesses cannot be taken back from a model of its kind".to_owned()));
+    }
+    Ok((draft, kernels))
+}
+
 /// What an engine's thread goes by.
 struct Life {
     seat: Seat,
     model: native::Model,
+    draft: Option<native::Model>,
     setup: native::Setup,
     began: tokio::time::Instant,
     options: Options,
@@ -238,18 +279,22 @@ struct Life {
 impl Life {
     /// Drives as long as anybody can ask. Kernels that have failed are set up again: what they held is lost,
     /// and everybody who waited has been told.
-    fn drive(self, native: Native) {
+    fn drive(self, native: Native, mut guessing: Option<Native>) {
         let mut next = Some(native);
         while let Some(native) = next.take() {
             let abort = native.abort_handle();
             let scheduler = Scheduler::new(self.limits(&native), StepCost::default());
             let began = self.began;
             let clock = move || Instant::default() + began.elapsed();
-            let driver = self.seat.driver(native, scheduler, move || _ = abort.abort(), clock);
-            let driver = match &self.shelf {
-                Some(shelf) => driver.with_disk(Arc::clone(shelf)),
-                None => driver,
-            };
+            let mut driver = self.seat.driver(native, scheduler, move || _ = abort.abort(), clock);
+            if let Some(shelf) = &self.shelf {
+                driver = driver.with_disk(Arc::clone(shelf));
+            }
+            if let Some(draft) = guessing.take() {
+                let draft = Draft::new(draft, StepCost::default());
+                driver =
+                    driver.with_draft(draft, |failed| tracing::error!(%failed, "goes on without its draft"));
+            }
             let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run()));
             match run {
                 Ok(Ok(())) => return,
@@ -260,6 +305,10 @@ impl Life {
                 std::thread::sleep(AGAIN);
                 let again = Native::new(&self.model, self.setup);
                 next = again.map_err(|error| tracing::error!(%error, "no kernels")).ok();
+            }
+            if let Some(draft) = &self.draft {
+                let again = Native::new(draft, self.setup);
+                guessing = again.map_err(|error| tracing::error!(%error, "no kernels of a draft")).ok();
             }
         }
     }

@@ -36,6 +36,8 @@ pub struct Options {
     pub host_bytes: Option<u64>,
     /// Most guesses at once by prompt lookup; zero for none.
     pub guesses_max: u32,
+    /// The GGUF file of a smaller model with the same vocabulary, which guesses where nothing is looked up.
+    pub draft: Option<PathBuf>,
     /// The longest gap between two tokens that the reader of a stream should see; none for no promise.
     pub itl_target: Option<Duration>,
     /// Most requests that wait; by the scheduler if not said.
@@ -61,6 +63,7 @@ impl Options {
             kv: KvType::F16,
             host_bytes: None,
             guesses_max: GUESSES_MAX,
+            draft: None,
             itl_target: Some(ITL_TARGET),
             waiting_max: None,
             wait_max: None,

@@ -34,7 +34,7 @@ pub(super) enum Arm {
     Llama,
     /// The same, tuned by hand for the case.
     Tuned,
-    /// Our engine with an empty cache.
+    /// Our engine with an empty cache, and without a draft.
     Clean,
 }
 
@@ -49,6 +49,8 @@ pub(super) enum Peer {
     Tuned,
     /// Our own engine with an empty cache.
     Clean,
+    /// Our own engine without a draft.
+    NoDraft,
 }
 
 impl Peer {
@@ -58,7 +60,7 @@ impl Peer {
             Self::Nginx => Arm::Nginx,
             Self::Llama => Arm::Llama,
             Self::Tuned => Arm::Tuned,
-            Self::Clean => Arm::Clean,
+            Self::Clean | Self::NoDraft => Arm::Clean,
         }
     }
 
@@ -77,6 +79,7 @@ impl Peer {
             Self::Llama => "llama-server",
             Self::Tuned => "llama-server tuned",
             Self::Clean => "an empty cache",
+            Self::NoDraft => "no draft",
         }
     }
 
@@ -85,7 +88,7 @@ impl Peer {
     const fn samples_min(self) -> f64 {
         match self {
             Self::Nginx => 2_000.0,
-            Self::Llama | Self::Tuned | Self::Clean => 20.0,
+            Self::Llama | Self::Tuned | Self::Clean | Self::NoDraft => 20.0,
         }
     }
 }

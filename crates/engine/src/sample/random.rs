@@ -4,6 +4,9 @@
 //!
 //! Invariant: the same seed gives the same row, whatever the platform and the release.
 
+/// From one number's state to the next one's.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A row of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random(u64);
@@ -15,9 +18,15 @@ impl Random {
         Self(seed)
     }
 
+    /// The row after so many numbers more.
+    #[must_use]
+    pub const fn after(&self, numbers: u32) -> Self {
+        Self(self.0.wrapping_add((numbers as u64).wrapping_mul(STEP)))
+    }
+
     /// 64 bits, each as likely as not.
     pub const fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(STEP);
         let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         value ^ (value >> 31)
@@ -45,6 +54,7 @@ mod tests {
         // The reference implementation's first numbers for the seed 1234567.
         let mut random = Random::new(1_234_567);
         let row = [(); 3].map(|()| random.next_u64());
+        assert_eq!(Random::new(1_234_567).after(2).next_u64(), row[2]);
         assert_eq!(row, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 

@@ -6,7 +6,10 @@ use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
 use firsttoken_logic::engine::sequence::Priority;
 use serde_json::json;
 
+use std::sync::atomic::AtomicU64;
+
 use super::*;
+use crate::draft::Draft;
 use crate::driver::Stepped;
 use crate::fake::{Fake, Language, Machine};
 use crate::grammar::{Form, Grammars};
@@ -194,17 +197,20 @@ fn an_answer_may_stand_in_the_place_of_calls() {
     assert_eq!(heard(&mut pieces).0, [Delta::Text("7".to_owned())]);
 }
 
-/// The text of an answer in the form of fifty letters, and how many steps it took.
-fn lettered(guesses_max: u32) -> (Vec<Delta>, u64) {
-    let limits = Limits::default();
-    let fake = Fake::new(limits.cells, limits.ids, Language::Looping(256), Machine::default());
-    let mut now = firsttoken_logic::time::Instant::default();
-    let clock = move || {
-        now = now + Duration::from_millis(1);
-        now
-    };
+/// The text of an answer, and how many steps it took; with a draft that is wrong so often, if there is one.
+fn spoken(language: Language, manner: Manner, astray_percent: Option<u64>) -> (Vec<Delta>, u64) {
+    let (limits, time) = (Limits::default(), Arc::new(AtomicU64::new(0)));
+    // Weights are what a step reads longest: rows more are cheap.
+    let machine = Machine { step_ns: 20_000_000, row_ns: 400_000, ..Machine::default() };
+    let fake = Fake::new(limits.cells, limits.ids, language, machine).moving(&time);
+    let draft = Fake::new(limits.cells, limits.ids, language, Machine::DRAFT).moving(&time);
+    let clock = move || firsttoken_logic::time::Instant::from_ns(time.load(Relaxed));
     let (engine, seat) = Engine::new();
     let mut driver = seat.driver(fake, Scheduler::new(limits, StepCost::default()), || {}, clock);
+    if let Some(percent) = astray_percent {
+        let draft = Draft::new(draft.astray(percent), StepCost::default());
+        driver = driver.with_draft(draft, |failed| panic!("{failed}"));
+    }
     let request = Request {
         id: RequestId(0),
         tenant: Tenant(0),
@@ -215,8 +221,6 @@ fn lettered(guesses_max: u32) -> (Vec<Delta>, u64) {
         itl_target: None,
         deadline: None,
     };
-    let form = Some(compile(&Form::Regex("[a-z]{60}".to_owned())));
-    let manner = Manner { sampling: greedy(), form, guesses_max, ..Manner::default() };
     let mut ear = speak(&engine, request, manner, Arc::new(vocabulary())).unwrap();
     while driver.step().unwrap() == Stepped::Worked {}
     (heard(&mut ear.pieces).0, engine.status().counters.steps)
@@ -225,9 +229,33 @@ fn lettered(guesses_max: u32) -> (Vec<Delta>, u64) {
 #[test]
 fn a_guess_that_the_form_forbids_is_wrong() {
     let letters: String = ('x'..='z').chain(('a'..='z').cycle()).take(60).collect();
-    let (plain, steps) = lettered(0);
+    let lettered = |guesses_max, astray| {
+        let form = Some(compile(&Form::Regex("[a-z]{60}".to_owned())));
+        let manner = Manner { sampling: greedy(), form, guesses_max, ..Manner::default() };
+        spoken(Language::Looping(256), manner, astray)
+    };
+    let (plain, steps) = lettered(0, None);
     assert_eq!(plain, [Delta::Text(letters)]);
-    let (guessed, fewer) = lettered(8);
-    assert_eq!(guessed, plain);
-    assert!(fewer < steps * 3 / 4, "{fewer} steps with guesses, {steps} without");
+    for (guesses_max, astray) in [(8, None), (0, Some(0)), (0, Some(20)), (8, Some(20))] {
+        let (guessed, fewer) = lettered(guesses_max, astray);
+        assert_eq!(guessed, plain);
+        assert!(fewer < steps * 3 / 4, "{fewer} steps with guesses, {steps} without");
+    }
+}
+
+#[test]
+fn draws_are_the_same_with_a_draft_and_without() {
+    for seed in 0..20 {
+        let drawn = |astray| {
+            let sampling = Sampling { temperature: 2.0, seed, ..Sampling::default() };
+            spoken(Language::Hashed, Manner { sampling, ignore_end: true, ..Manner::default() }, astray)
+        };
+        let (plain, steps) = drawn(None);
+        for astray in [0, 20, 100] {
+            let (guessed, fewer) = drawn(Some(astray));
+            assert_eq!(guessed, plain, "seed {seed}");
+            // Each model that is alike draws alike.
+            assert!(fewer <= steps && (astray > 0 || fewer < steps / 2), "{fewer} steps, {steps} without");
+        }
+    }
 }

@@ -77,6 +77,8 @@ pub struct EngineConfig {
     pub kv_host_bytes: Option<u64>,
     /// Most tokens that prompt lookup guesses at once; zero for none.
     pub lookup_tokens_max: Option<u32>,
+    /// A smaller model with the same vocabulary that guesses ahead, named as `file` is.
+    pub draft: Option<PathBuf>,
     /// The longest gap between two tokens that a reader should see; `Some(None)` for no promise.
     pub itl_target: Option<Option<Duration>>,
     /// Most requests that wait.
@@ -102,6 +104,7 @@ impl EngineConfig {
             kv_type: KvType::F16,
             kv_host_bytes: None,
             lookup_tokens_max: None,
+            draft: None,
             itl_target: None,
             queue_max: None,
             queue_time_max: None,
@@ -145,6 +148,7 @@ pub(super) fn engine(section: &mut Section<'_>) -> (Spot<String>, EngineConfig) 
         idle_unload: number("idle_unload_seconds", 1..=SECONDS_MAX).map(Duration::from_secs),
         kv_type: section.text("kv_type", kv_type).map(|spot| spot.value).unwrap_or_default(),
         itl_target: section.clock("itl_target_ms").map(|spot| spot.value),
+        draft: section.text("draft", self::file).map(|spot| spot.value),
         isolate: section.flag("isolate").is_some_and(|spot| spot.value),
         ..EngineConfig::new(name.value.clone(), file)
     };

@@ -5,6 +5,7 @@
 
 mod answers;
 mod disk;
+mod drafts;
 mod embeddings;
 mod forms;
 mod idle;

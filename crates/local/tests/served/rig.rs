@@ -1,14 +1,14 @@
 //! A server over one small model, and the short ways to ask it.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use firsttoken_engine::driver::Status;
 use firsttoken_local::{Loaded, Local, Options};
-use firsttoken_synth::{Mind, Recipe, TEMPLATE};
+use firsttoken_synth::{Mind, Recipe, Shape, TEMPLATE};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -36,11 +36,13 @@ pub(crate) struct Rig {
     pub(crate) local: Arc<Local>,
     recipe: Recipe,
     pub(crate) file: PathBuf,
+    draft: Option<PathBuf>,
 }
 
 impl Drop for Rig {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.file);
+        self.draft.iter().for_each(|draft| _ = std::fs::remove_file(draft));
     }
 }
 
@@ -59,19 +61,23 @@ impl Rig {
 
     /// Any model, run as `how` says.
     pub(crate) fn run(recipe: Recipe, template: &str, how: impl FnOnce(Options) -> Options) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let file =
-            std::env::temp_dir().join(format!("firsttoken-local-{}-{number}.gguf", std::process::id()));
-        std::fs::write(&file, with_template(recipe.bytes().unwrap(), template)).unwrap();
-        let usual = Options {
-            cells: Some(CONTEXT * 2),
-            threads: Some(NonZeroU32::MIN),
-            guesses_max: 0,
-            ..Options::new(&file, NAME)
-        };
-        let model = Loaded::start(how(usual)).unwrap();
-        Self { local: Local::new(vec![model]), recipe, file }
+        let file = file(&with_template(recipe.bytes().unwrap(), template));
+        let model = Loaded::start(how(options(&file))).unwrap();
+        Self { local: Local::new(vec![model]), recipe, file, draft: None }
+    }
+
+    /// One ring of all tokens, by a model of some size; with a small draft that is astray so often, if any.
+    pub(crate) fn drafted(template: &str, astray: Option<f64>) -> Self {
+        let mind = |astray| Mind::Peaked { ring: 0, astray };
+        let shape = Shape { layers: 10, width: 256, heads: 4, shared_heads: 2, inner: 768, ..Shape::NANO };
+        let recipe = Recipe { shape, mind: mind(0.0), context: CONTEXT, ..Recipe::default() };
+        let draft = astray.map(|astray| {
+            let recipe = Recipe { mind: mind(astray), seed: 2, context: CONTEXT, ..Recipe::default() };
+            file(&recipe.bytes().unwrap())
+        });
+        let mut rig = Self::run(recipe, template, |options| Options { draft: draft.clone(), ..options });
+        rig.draft = draft;
+        rig
     }
 
     /// How the engine is, where one is loaded.
@@ -172,6 +178,21 @@ pub(crate) fn asking(more: Value) -> Value {
 /// The texts at `pointer`, of all events, joined.
 pub(crate) fn joined(events: &[Value], pointer: &str) -> String {
     events.iter().filter_map(|event| event.pointer(pointer)?.as_str()).collect()
+}
+
+/// How a model in this file is run, by itself.
+pub(crate) fn options(file: &Path) -> Options {
+    let (cells, threads) = (Some(CONTEXT * 2), Some(NonZeroU32::MIN));
+    Options { cells, threads, guesses_max: 0, ..Options::new(file, NAME) }
+}
+
+/// A file of these bytes, of nobody else's name.
+pub(crate) fn file(bytes: &[u8]) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let file = std::env::temp_dir().join(format!("firsttoken-local-{}-{number}.gguf", std::process::id()));
+    std::fs::write(&file, bytes).unwrap();
+    file
 }
 
 /// The file with another template, filled up to the length of its own.

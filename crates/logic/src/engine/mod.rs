@@ -12,7 +12,8 @@
 //! - [`cost`]: what a step costs, learnt while it runs.
 //! - [`sequence`]: one request.
 //! - [`scheduler`]: the next step.
-//! - [`speculation`]: how far to guess ahead, and which guesses count.
+//! - [`speculation`]: guesses out of the text itself, and which guesses count.
+//! - [`draft`]: guesses by a second, smaller model.
 //!
 //! Invariant: nothing here computes or waits. The shell does what a step says, in its order, and
 //! tells what came of it.
@@ -20,6 +21,7 @@
 pub mod blocks;
 pub mod cells;
 pub mod cost;
+pub mod draft;
 pub mod ids;
 pub mod prefix;
 pub mod scheduler;

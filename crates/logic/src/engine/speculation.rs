@@ -2,8 +2,9 @@
 //!
 //! A step with a few rows more costs little more than one with a single row, so guesses at the next
 //! tokens are verified together: by prompt lookup (the text repeats something that stood before) or
-//! by a small model. Which are kept never changes what the model says, only how fast: see
-//! [`accept_greedy`] and [`accept_sampled`].
+//! by a small model ([`draft`](super::draft)). Which are kept never changes what the model says, only how
+//! fast: at each place the model chooses as it would without, greedily or by its draws, and a guess stands
+//! where it is that choice.
 //!
 //! Invariant: with useless guesses the rows wasted fade away, by exponential back-off.
 
@@ -92,48 +93,11 @@ impl Lookup {
     }
 }
 
-/// Guesses that a greedy choice confirms: as many as equal `choices`, the model's own choice at each
-/// place, from the first on. What is generated are those, and one choice more.
+/// Guesses that stand: as many as equal `choices`, the model's own choice at each place, from the first on.
+/// What is generated are those, and one choice more.
 #[must_use]
-pub fn accept_greedy(guesses: &[Token], choices: &[Token]) -> usize {
+pub fn accept(guesses: &[Token], choices: &[Token]) -> usize {
     guesses.iter().zip(choices).take_while(|(guess, choice)| guess == choice).count()
-}
-
-/// What becomes of one guess under sampling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It stands.
-    Right,
-    /// This stands in its place, and the guesses after it fall.
-    Instead(Token),
-}
-
-/// Judges `guess`, drawn from `drafted`, so that what comes out is distributed as `target` (Leviathan
-/// et al. 2023, algorithm 1): it stands with probability target ÷ drafted; else another is drawn from
-/// what `target` has above `drafted`.
-///
-/// Both are probabilities by token, of equal length and each adding up to one; a lookup guesses with
-/// certainty, so its `drafted` is one at the guess. `accept` and `draw` are uniform in `[0, 1)`.
-#[must_use]
-pub fn accept_sampled(guess: Token, target: &[f32], drafted: &[f32], accept: f32, draw: f32) -> Verdict {
-    let at = guess as usize;
-    let (wanted, given) = (target.get(at).copied().unwrap_or(0.0), drafted.get(at).copied().unwrap_or(0.0));
-    if accept * given < wanted {
-        return Verdict::Right;
-    }
-    let above = || target.iter().zip(drafted).map(|(target, drafted)| (target - drafted).max(0.0));
-    let mut left = draw * above().sum::<f32>();
-    let mut last = guess;
-    for (token, weight) in (0..).zip(above()) {
-        if weight > 0.0 {
-            last = token;
-            left -= weight;
-            if left < 0.0 {
-                break;
-            }
-        }
-    }
-    Verdict::Instead(last)
 }
 
 #[cfg(test)]
@@ -170,42 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn sampling_with_guesses_keeps_the_distribution() {
-        // A guess from `drafted`, judged, must be distributed as `target`: exactly, by integrating
-        // over a grid of the two uniform numbers.
-        let target = [0.5_f32, 0.2, 0.3, 0.0];
-        let drafted = [0.1_f32, 0.6, 0.1, 0.2];
-        let mut seen = [0.0_f64; 4];
-        let grid = 200_u16;
-        for guess in 0..4_u32 {
-            for accept in 0..grid {
-                for draw in 0..grid {
-                    let uniform = |at: u16| (f32::from(at) + 0.5) / f32::from(grid);
-                    let token = match accept_sampled(guess, &target, &drafted, uniform(accept), uniform(draw))
-                    {
-                        Verdict::Right => guess,
-                        Verdict::Instead(token) => token,
-                    };
-                    seen[token as usize] +=
-                        f64::from(drafted[guess as usize]) / f64::from(grid) / f64::from(grid);
-                }
-            }
-        }
-        for (seen, target) in seen.iter().zip(target) {
-            assert!((seen - f64::from(target)).abs() < 0.01, "{seen} instead of {target}");
-        }
-    }
-
-    #[test]
-    fn a_certain_guess_is_judged_by_the_target_alone() {
-        let (target, drafted) = ([0.25, 0.75], [1.0, 0.0]);
-        assert_eq!(accept_sampled(0, &target, &drafted, 0.2, 0.5), Verdict::Right);
-        assert_eq!(accept_sampled(0, &target, &drafted, 0.3, 0.5), Verdict::Instead(1));
-    }
-
-    #[test]
-    fn greedy_guesses_count_up_to_the_first_wrong_one() {
-        assert_eq!(accept_greedy(&[1, 2, 3], &[1, 2, 4, 5]), 2);
-        assert_eq!(accept_greedy(&[], &[7]), 0);
+    fn guesses_count_up_to_the_first_wrong_one() {
+        assert_eq!(accept(&[1, 2, 3], &[1, 2, 4, 5]), 2);
+        assert_eq!(accept(&[], &[7]), 0);
     }
 }

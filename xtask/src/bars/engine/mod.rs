@@ -40,7 +40,7 @@ const SEED_FILL: u64 = 1_000_000;
 /// # Errors
 /// When a process does not come up, or the client fails.
 pub(super) fn rounds(name: &str, engine: &Engine, plan: &Plan, launcher: &Launcher) -> Result<Vec<Round>> {
-    let stage = Stage::new(launcher, engine.model)?;
+    let stage = Stage::new(launcher, engine.model)?.with_draft(engine.draft)?;
     let arms: Vec<Arm> =
         engine.arms.iter().copied().filter(|arm| !plan.peer_only || *arm != Arm::Ours).collect();
     let kept = if engine.fill.is_empty() || plan.peer_only {
@@ -60,6 +60,7 @@ pub(super) fn rounds(name: &str, engine: &Engine, plan: &Plan, launcher: &Launch
         let server = fresh.as_ref().or(kept.as_ref()).context("a server was just started")?;
         let mut report = hear(&stage, server, engine.phases, number as u64 + 1)?;
         report["later_of_first"] = json!(later_of_first(&report));
+        report["draft"] = drafted(server);
         Ok(report)
     })
 }
@@ -73,6 +74,14 @@ fn hear(stage: &Stage<'_>, server: &Server, phases: &[&str], seed: u64) -> Resul
         println!("    {count} × {error}");
     }
     Ok(report)
+}
+
+/// How the guesses of a draft have fared, of which the engine says how many there were.
+fn drafted(server: &Server) -> Value {
+    let counted = |name: &str| server.counted(&format!("firsttoken_engine_{name}_total"));
+    let wrong = || Some(counted("draft_tokens")? - counted("draft_accepted_tokens")?);
+    let of = |all: &str| Some(wrong()? / counted(all).filter(|all| *all > 0.0)?);
+    json!({ "wrong_of_guesses": of("draft_tokens"), "wrong_of_rows": of("rows") })
 }
 
 /// Borrowed, as [`hear`] takes them.

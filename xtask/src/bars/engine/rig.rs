@@ -31,6 +31,7 @@ const MODEL: &str = "bars";
 pub(super) struct Stage<'a> {
     launcher: &'a Launcher,
     model: PathBuf,
+    draft: Option<PathBuf>,
 }
 
 /// One of them, with its model loaded.
@@ -45,10 +46,16 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn new(launcher: &'a Launcher, recipe: &[&str]) -> Result<Self> {
-        let model = launcher.dir.join(MODEL).with_extension("gguf");
-        let mut synth = Command::new(process::target().join("release/firsttoken-synth"));
-        process::run(synth.arg(&model).args(recipe))?;
-        Ok(Self { launcher, model })
+        Ok(Self { launcher, model: made(launcher, MODEL, recipe)?, draft: None })
+    }
+
+    /// And a draft for ours, unless there are no arguments for one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn with_draft(self, recipe: &[&str]) -> Result<Self> {
+        let draft = if recipe.is_empty() { None } else { Some(made(self.launcher, "draft", recipe)?) };
+        Ok(Self { draft, ..self })
     }
 
     /// Starts one of them and waits until its model is loaded.
@@ -60,6 +67,7 @@ impl<'a> Stage<'a> {
         let (what, mut command, ready) = match arm {
             Arm::Llama => ("llama-server", self.peer(addr, &[]), "/health"),
             Arm::Tuned => ("llama-server", self.peer(addr, &TUNED), "/health"),
+            Arm::Ours => ("firsttoken", self.drafted(addr), "/readyz"),
             _ => ("firsttoken", self.ours(addr), "/readyz"),
         };
         self.start(what, &mut command, addr, ready)
@@ -140,6 +148,12 @@ impl<'a> Stage<'a> {
         command
     }
 
+    fn drafted(&self, addr: SocketAddr) -> Command {
+        let mut command = self.ours(addr);
+        self.draft.iter().for_each(|draft| _ = command.arg("--draft").arg(draft));
+        command
+    }
+
     fn peer(&self, addr: SocketAddr, more: &[&str]) -> Command {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
         let mut command = self.launcher.everywhere(&program());
@@ -169,6 +183,21 @@ impl Server {
     pub(super) fn get(&self, path: &str) -> Result<String> {
         get(self.addr, path)
     }
+
+    /// What has been counted under this name since the start; none where nothing is.
+    pub(super) fn counted(&self, name: &str) -> Option<f64> {
+        let page = self.get("/metrics").ok()?;
+        let is_its = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'));
+        page.lines().find(is_its)?.rsplit(' ').next()?.parse().ok()
+    }
+}
+
+/// A model file that is called so.
+fn made(launcher: &Launcher, name: &str, recipe: &[&str]) -> Result<PathBuf> {
+    let model = launcher.dir.join(name).with_extension("gguf");
+    let mut synth = Command::new(process::target().join("release/firsttoken-synth"));
+    process::run(synth.arg(&model).args(recipe))?;
+    Ok(model)
 }
 
 /// Whether this path answers 200.

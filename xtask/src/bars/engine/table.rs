@@ -10,6 +10,8 @@ use super::super::table::{Bar, Load, Scenario};
 pub(in super::super) struct Engine {
     /// Arguments of the maker of models.
     pub(super) model: &'static [&'static str],
+    /// The same for a draft that ours has; nothing: none.
+    pub(super) draft: &'static [&'static str],
     /// Who takes turns.
     pub(super) arms: &'static [Arm],
     /// What fills the cache of ours, which then lives through all rounds; nothing: it is fresh each time.
@@ -30,6 +32,15 @@ pub(super) const MEDIUM: &[&str] = &["--size", "medium"];
 /// The same size, saying the same 64 tokens over and over.
 const COPYING: &[&str] = &["--size", "medium", "--peaked", "--ring", "64"];
 
+/// The same size, never repeating itself within an answer.
+const RECITING: &[&str] = &["--size", "medium", "--peaked"];
+/// Seven times smaller, and of the same opinion nearly always.
+const AGREEING: &[&str] = &["--size", "draft", "--peaked", "--astray", "0.02", "--seed", "2"];
+/// Of no opinion that helps.
+const USELESS: &[&str] = &["--size", "draft", "--seed", "2"];
+
+/// Ours with a draft, and without, twice.
+const DRAFTED: &[Arm] = &[Arm::Ours, Arm::Clean, Arm::Again];
 /// The peer as it comes, twice.
 const STOCK: &[Arm] = &[Arm::Ours, Arm::Llama, Arm::Again];
 /// The same, and tuned by hand.
@@ -78,10 +89,13 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
         &["streams:together,count=8,own=3500,out=1000"],
     ),
     engine("engine-lookup", COPYING, STOCK, &["copy:together,own=32,out=512,greedy"]),
+    drafted("engine-draft", RECITING, AGREEING, &["copy:together,own=32,out=256,greedy"]),
+    drafted("engine-draft-useless", MEDIUM, USELESS, &["decode:together,own=32,out=512,greedy"]),
     Scenario {
         name: "engine-idle-100k",
         load: Load::Engine(Engine {
             model: MEDIUM,
+            draft: &[],
             arms: &[Arm::Ours, Arm::Clean, Arm::Again],
             fill: &["fill:in-turn,count=50,own=2048"],
             phases: &["prompt:together,own=2048", "decode:together,own=32,out=64"],
@@ -105,7 +119,16 @@ const fn engine(
     arms: &'static [Arm],
     phases: &'static [&'static str],
 ) -> Scenario {
-    Scenario { name, load: Load::Engine(Engine { model, arms, fill: &[], phases }) }
+    Scenario { name, load: Load::Engine(Engine { model, draft: &[], arms, fill: &[], phases }) }
+}
+
+const fn drafted(
+    name: &'static str,
+    model: &'static [&'static str],
+    draft: &'static [&'static str],
+    phases: &'static [&'static str],
+) -> Scenario {
+    Scenario { name, load: Load::Engine(Engine { model, draft, arms: DRAFTED, fill: &[], phases }) }
 }
 
 const DECODE: &str = "/phases/decode/tpot_us/p50";
@@ -131,7 +154,7 @@ const fn plain(fold: Fold, max: f64) -> Judge {
 /// Name, what, scenario, figure, unit, how it is judged, beside whom.
 type Row = (&'static str, &'static str, &'static str, &'static str, &'static str, Judge, Peer);
 
-use Peer::{Clean, Llama, Tuned};
+use Peer::{Clean, Llama, NoDraft, Tuned};
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
@@ -156,6 +179,10 @@ const ROWS: &[Row] = &[
     ("engine-mixed-8k-tuned-ttft", "engine: TTFT of that prompt, peer tuned for it", "engine-mixed-8k", PROMPT, "µs", ratio(1.0), Tuned),
     ("engine-exhausted", "engine: streams that failed when running streams exhausted the KV memory", "engine-exhausted", "/failed", "", plain(Fold::Sum, 0.0), Llama),
     ("engine-lookup", "engine: time per token of copied text by prompt lookup", "engine-lookup", "/phases/copy/tpot_us/p50", "µs", ratio(0.5), Llama),
+    ("engine-draft", "engine: time per token with a draft that is mostly right", "engine-draft", "/phases/copy/tpot_us/p50", "µs", ratio(0.714), NoDraft),
+    ("engine-draft-rejected", "engine: guesses of that draft that were wrong", "engine-draft", "/draft/wrong_of_guesses", "", plain(Fold::Median, 0.1), NoDraft),
+    ("engine-draft-useless", "engine: time per token with a draft that cannot help", "engine-draft-useless", DECODE, "µs", ratio(1.03), NoDraft),
+    ("engine-draft-useless-rows", "engine: rows of a stream of 512 tokens that were its wrong guesses", "engine-draft-useless", "/draft/wrong_of_rows", "", plain(Fold::Median, 0.03), NoDraft),
     ("engine-idle-100k-prefill", "engine: TTFT of 2,048 tokens beside 100k cached tokens of others", "engine-idle-100k", PROMPT, "µs", ratio(1.03), Clean),
     ("engine-idle-100k-decode", "engine: time per token beside 100k cached tokens of others", "engine-idle-100k", DECODE, "µs", ratio(1.05), Clean),
     ("engine-disk", "engine: TTFT behind a system prompt of 2,048 tokens that is on disk and not in the page cache", "engine-disk", PROMPT, "µs", ratio(0.1), Clean),

@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::super::draft::{Decoding, Reader};
 use super::super::ids::RequestId;
 use super::super::sequence::Sequence;
 use super::{Run, Scheduler, Step};
@@ -55,19 +56,53 @@ impl Scheduler {
     /// Leaves as many drafts as the pace of the readers allows, and as rows may want logits beside one
     /// for each at work.
     fn trim_drafts(&mut self) {
-        let drafted: u32 = self.readers().map(|reader| decode_rows(reader) - 1).sum();
-        if drafted == 0 {
+        if self.drafted() == 0 {
             return;
         }
-        let readers = u32::try_from(self.readers().count()).unwrap_or(u32::MAX);
-        let running = u32::try_from(self.running.len()).unwrap_or(u32::MAX);
-        let paced = self.rows_max().saturating_sub(readers);
-        let mut left = paced.min(self.limits.logits_max.saturating_sub(running));
+        let mut left = self.draft_rows();
         for id in &self.running {
             if let Some(sequence) = self.sequences.get_mut(id) {
                 sequence.drafts.truncate(left as usize);
                 left -= u32::try_from(sequence.drafts.len()).unwrap_or(u32::MAX);
             }
+        }
+    }
+
+    /// Drafts that readers have.
+    fn drafted(&self) -> u32 {
+        self.readers().map(|reader| decode_rows(reader) - 1).sum()
+    }
+
+    /// Rows of a step that may be drafts: those that the pace of the readers leaves. Where it cannot be kept
+    /// whatever is done they make it better.
+    fn draft_rows(&self) -> u32 {
+        let readers = u32::try_from(self.readers().count()).unwrap_or(u32::MAX);
+        let running = u32::try_from(self.running.len()).unwrap_or(u32::MAX);
+        let paced = Some(self.rows_max()).filter(|paced| *paced >= readers);
+        let left = paced.unwrap_or(self.limits.rows_max).saturating_sub(readers);
+        left.min(self.limits.logits_max.saturating_sub(running))
+    }
+
+    /// Who decodes now, for a draft model that may guess for them. While a prompt is being computed it may
+    /// not: the rows that guesses take would be rows of that prompt.
+    #[must_use]
+    pub fn decoding(&self) -> Decoding<'_> {
+        let readers = self.readers().map(|reader| Reader {
+            request: reader.request,
+            tenant: reader.tenant,
+            tokens: &reader.tokens,
+            room: reader.output_max.saturating_sub(reader.generated() + 1),
+            rest: self.output.rest(reader),
+            has_guesses: !reader.drafts.is_empty(),
+        });
+        let prefills = self.running.iter().any(|id| self.sequences[id].prefills());
+        let rows = if prefills { 0 } else { self.draft_rows().saturating_sub(self.drafted()) };
+        Decoding {
+            readers: readers.collect(),
+            rows,
+            depth: self.pool.cells().top(),
+            cost: &self.cost,
+            pace: self.readers().filter_map(|reader| reader.itl_target).min(),
         }
     }
 
