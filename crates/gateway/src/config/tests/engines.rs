@@ -20,7 +20,7 @@ fn what_is_said_is_kept_and_what_is_not_is_nobodys_guess() {
     let config = good(&format!(
         "{ENGINE}context_tokens = 4096\nthreads = 3\ngpu_layers = 0\nkv_type = \"q8_0\"\nkv_host_bytes = 7\n\
          lookup_tokens_max = 0\nitl_target_ms = \"off\"\nqueue_max = 9\nqueue_seconds_max = 5\nisolate = true\n\
-         idle_unload_seconds = 60\n"
+         idle_unload_seconds = 60\ndraft = \"/d.gguf\"\n"
     ));
     let said = EngineConfig {
         context_tokens: Some(4096),
@@ -29,6 +29,7 @@ fn what_is_said_is_kept_and_what_is_not_is_nobodys_guess() {
         kv_type: KvType::Q8_0,
         kv_host_bytes: Some(7),
         lookup_tokens_max: Some(0),
+        draft: Some("/d.gguf".into()),
         itl_target: Some(None),
         queue_max: Some(9),
         queue_time_max: Some(Duration::from_secs(5)),
