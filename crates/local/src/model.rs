@@ -18,6 +18,8 @@ use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
 use firsttoken_logic::time::Instant;
 
+use crate::demo::Documents;
+
 /// Tokens of all sequences together, unless said otherwise: the context of the model, twice, …
 const CONTEXTS: u32 = 2;
 /// … at most these, …
@@ -64,6 +66,8 @@ pub struct Model {
     pub(crate) guesses_max: u32,
     /// Tokens of prompt and answer together, at most.
     pub(crate) context: u32,
+    /// What it answers from; most models answer from what they are asked.
+    pub(crate) documents: Option<Documents>,
 }
 
 /// Why a model cannot be run.
@@ -88,6 +92,14 @@ pub enum StartError {
     /// No thread to be had.
     #[error("no thread for the engine: {0}")]
     Thread(#[from] std::io::Error),
+    /// No file for the weights of the demo model.
+    #[error("the demo model cannot be written to {folder}: {error}; TMPDIR names another folder")]
+    Weights {
+        /// Where.
+        folder: String,
+        /// What is wrong.
+        error: std::io::Error,
+    },
 }
 
 impl Model {
@@ -126,7 +138,13 @@ impl Model {
             grammars: OnceLock::new(),
             guesses_max,
             context: context.min(setup.cells),
+            documents: None,
         })
+    }
+
+    /// The same, answering from these, within so many tokens.
+    pub(crate) fn with_documents(self, documents: Documents, context_max: u32) -> Self {
+        Self { documents: Some(documents), context: self.context.min(context_max), ..self }
     }
 
     /// What callers call it.

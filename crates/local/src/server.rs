@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use crate::answer::{self, Stream, Voice};
 use crate::ask::{self, Asked, invalid};
 use crate::completion::Completion;
+use crate::demo;
 use crate::health;
 use crate::hearing::{Hearing, Tally};
 use crate::metrics::Metrics;
@@ -39,6 +40,7 @@ const CONNECTION_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// What is answered.
 const PATHS: &str = "POST /v1/chat/completions, /v1/completions, /tokenize and /detokenize, \
     and GET /v1/models, /health and /metrics";
+const EVENT_STREAM: &str = "text/event-stream";
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What a body asks for.
@@ -76,9 +78,17 @@ struct Caller {
 /// A request that was read.
 struct Read {
     model: Arc<Model>,
-    asked: Asked,
+    asked: Box<Asked>,
     /// Whether a stream shall end with its usage.
     include_usage: bool,
+}
+
+/// What becomes of a request.
+enum Outcome {
+    /// The engine is asked.
+    Ask(Read),
+    /// It is known without it: this body.
+    Known { body: Vec<u8>, stream: bool },
 }
 
 type Reply = Response<Either<Full<Bytes>, Stream>>;
@@ -156,12 +166,13 @@ impl Local {
         // Long texts and large schemas take their time, and others are answered on this thread.
         let read = tokio::task::spawn_blocking(move || local.read(task, &body)).await;
         match read.map_err(|_| ApiError::new(ErrorKind::Internal, "the request could not be read"))?? {
-            Either::Left(mut read) => {
+            Outcome::Ask(mut read) => {
                 read.asked.request.tenant = caller.tenant;
                 read.asked.request.deadline = caller.deadline.map(|left| read.model.now() + left);
                 self.speak(task, read, asked).await
             }
-            Either::Right(value) => Ok(json_reply(StatusCode::OK, &value)),
+            Outcome::Known { body, stream: false } => Ok(reply(StatusCode::OK, "application/json", body)),
+            Outcome::Known { body, stream: true } => Ok(streaming(reply(StatusCode::OK, EVENT_STREAM, body))),
         }
     }
 
@@ -173,30 +184,41 @@ impl Local {
     }
 
     /// What the engine is asked, or what is known without it.
-    fn read(&self, task: Task, body: &[u8]) -> Result<Either<Read, Value>, ApiError> {
+    fn read(&self, task: Task, body: &[u8]) -> Result<Outcome, ApiError> {
         let model = self.model(body, task)?;
+        let include_usage = openai_chat::wants_stream_usage(body);
+        let known =
+            |value: Value| Outcome::Known { body: value.to_string().into_bytes(), stream: false };
         let asked = match task {
-            Task::Chat => ask::chat(&model, body)?,
-            Task::Completion => ask::completion(&model, body)?,
-            Task::Tokens => return ask::tokens(&model, body).map(Either::Right),
-            Task::Content => return ask::content(&model, body).map(Either::Right),
+            Task::Chat => match ask::chat(&model, body)? {
+                ask::Outcome::Ask(asked) => asked,
+                ask::Outcome::Say { text, stream } => {
+                    let identity = self.identity(task, &model, include_usage);
+                    return Ok(Outcome::Known { body: answer::said(text, stream, &identity), stream });
+                }
+            },
+            Task::Completion => Box::new(ask::completion(&model, body)?),
+            Task::Tokens => return ask::tokens(&model, body).map(known),
+            Task::Content => return ask::content(&model, body).map(known),
         };
-        Ok(Either::Left(Read { model, asked, include_usage: openai_chat::wants_stream_usage(body) }))
+        Ok(Outcome::Ask(Read { model, asked, include_usage }))
+    }
+
+    /// Whose answer the next one is.
+    fn identity(&self, task: Task, model: &Model, include_usage: bool) -> Identity {
+        let number = self.answers.fetch_add(1, Relaxed);
+        let kind = if task == Task::Chat { "chatcmpl" } else { "cmpl" };
+        let id = format!("{kind}-local-{number}");
+        Identity { id, model: model.name.clone(), created: unix_seconds(), include_usage }
     }
 
     async fn speak(&self, task: Task, read: Read, since: Instant) -> Result<Reply, ApiError> {
         let Read { model, asked, include_usage } = read;
-        let number = self.answers.fetch_add(1, Relaxed);
-        let kind = if task == Task::Chat { "chatcmpl" } else { "cmpl" };
-        let identity = Identity {
-            id: format!("{kind}-local-{number}"),
-            model: model.name.clone(),
-            created: unix_seconds(),
-            include_usage,
-        };
+        let asked = *asked;
+        let identity = self.identity(task, &model, include_usage);
         let voice = match task {
             Task::Completion => Voice::Completion(Completion::new(identity.clone(), asked.echo)),
-            _ => Voice::chat(&identity),
+            _ => Voice::chat(&identity, asked.cites),
         };
         let prompt = u32::try_from(asked.request.prompt.len()).unwrap_or(u32::MAX);
         let tally = Tally::new(&self.metrics, &model.name, prompt, since);
@@ -212,10 +234,8 @@ impl Local {
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
         let mut reply = Response::new(Either::Right(Stream::new(hearing, voice, &identity)));
-        let headers = reply.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        Ok(reply)
+        reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
+        Ok(streaming(reply))
     }
 
     /// The model that a body names. Where there is only one, tokens need not say whose they are.
@@ -247,8 +267,9 @@ impl Local {
 
     fn list(&self) -> Value {
         let model = |model: &Arc<Model>| {
+            let about = model.documents.as_ref().map(|_| demo::ABOUT);
             json!({"id": model.name, "object": "model", "created": 0, "owned_by": "this machine",
-                "context_length": model.context})
+                "context_length": model.context, "description": about})
         };
         json!({"object": "list", "data": self.models.iter().map(model).collect::<Vec<_>>()})
     }
@@ -278,6 +299,12 @@ fn refusal(error: &ApiError) -> Reply {
 
 fn json_reply(status: StatusCode, body: &Value) -> Reply {
     reply(status, "application/json", body.to_string().into_bytes())
+}
+
+/// A stream is not kept for others.
+fn streaming(mut reply: Reply) -> Reply {
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    reply
 }
 
 fn reply(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Reply {

@@ -33,7 +33,8 @@ pub(crate) fn completion(model: &Model, body: &[u8]) -> Result<Asked, ApiError> 
     let output_max = room(model, prompt.len(), Some(max_tokens), "prompt")?;
     let echo = echo.then(|| text(model, &prompt));
     let manner = manner(model, &request)?;
-    Ok(Asked { manner, request: asked(prompt, output_max, request.stream), stream: request.stream, echo })
+    let asked = asked(prompt, output_max, request.stream);
+    Ok(Asked { manner, request: asked, stream: request.stream, echo, cites: None })
 }
 
 /// The tokens of a prompt: a text, or tokens. A list may hold one of them.

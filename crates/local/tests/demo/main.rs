@@ -1,0 +1,4 @@
+//! The demo model, the one that is part of the binary, asked over the wire.
+
+mod inputs;
+mod rig;
