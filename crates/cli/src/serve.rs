@@ -8,12 +8,15 @@ use anyhow::{Context as _, bail};
 use firsttoken_gateway::Network;
 use firsttoken_gateway::config::{Auth, Config};
 use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
-use firsttoken_local::{Local, Model, model};
+use firsttoken_local::{Local, Model, demo, model};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
 use crate::process::{Asked, Signals};
 use crate::{log, models, process};
+
+/// Why the demo model answers.
+const DEMO: &str = "nothing else is configured";
 
 /// Most bytes on their way between the gateway and the engine, in each direction.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -57,23 +60,26 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
     let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim);
     let (stop, stopping) = server::stop();
-    let gateway = Gateway::new(config, network(&arguments.model)?);
-    on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines())?;
+    let demo = config.demo.is_some();
+    let network = network(&arguments.model, demo)?;
+    let gateway = Gateway::new(config, network);
+    on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines(), demo)?;
     crate::say(&greeting);
     gateway.serve(listener, &stopping)?;
     Ok(())
 }
 
 /// The network, and a pipe to the models of this machine, where there are some.
-fn network(files: &[PathBuf]) -> anyhow::Result<Network> {
-    if files.is_empty() {
+fn network(files: &[PathBuf], demo: bool) -> anyhow::Result<Network> {
+    if files.is_empty() && !demo {
         return Ok(Network::Sockets);
     }
     let start = |file: &PathBuf| {
         let name = model::name_of(file);
         Model::start(model::Options { file: file.clone(), name, cells: None, threads: None, guesses_max: 8 })
     };
-    let models = files.iter().map(start).collect::<Result<_, _>>()?;
+    let demo = demo.then(demo::start);
+    let models = files.iter().map(start).chain(demo).collect::<Result<_, _>>()?;
     let local = Local::new(models);
     Ok(Network::Engine(Arc::new(move |_| {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
@@ -101,9 +107,10 @@ pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
 /// when it is read again.
 fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
     let names: Vec<String> = arguments.model.iter().map(|file| model::name_of(file)).collect();
-    let (config, source) = match configured(arguments.config.as_deref()) {
-        Err(_) if !names.is_empty() && arguments.config.is_none() => (Config::bare(), "--model".to_owned()),
-        configured => configured?,
+    let (config, source) = match configured(arguments.config.as_deref())? {
+        Some(configured) => configured,
+        None if names.is_empty() => (Config::bare().with_demo(demo::NAME, demo::ABOUT), DEMO.to_owned()),
+        None => (Config::bare(), "--model".to_owned()),
     };
     let config = if names.is_empty() { config } else { config.with_engine(&names) };
     Ok((listen_instead(config, arguments.listen)?, source))
@@ -116,18 +123,14 @@ fn listen_instead(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<
     }
 }
 
-fn configured(file: Option<&Path>) -> anyhow::Result<(Config, String)> {
+/// What the file says, or the environment; `None` where nobody has configured anything.
+fn configured(file: Option<&Path>) -> anyhow::Result<Option<(Config, String)>> {
     let found = Path::new("firsttoken.toml");
     if let Some(file) = file.or_else(|| found.exists().then_some(found)) {
-        return Ok((read(file)?, file.display().to_string()));
+        return Ok(Some((read(file)?, file.display().to_string())));
     }
-    if let Some(config) = Config::from_env(&environment)? {
-        return Ok((config, "the provider keys in the environment".to_owned()));
-    }
-    bail!(
-        "nobody to answer: there is no firsttoken.toml, and neither ANTHROPIC_API_KEY nor OPENAI_API_KEY is set.\n\
-         hint: set one of them, write a firsttoken.toml, or try --sim for simulated answers"
-    )
+    let config = Config::from_env(&environment)?;
+    Ok(config.map(|config| (config, "the provider keys in the environment".to_owned())))
 }
 
 fn read(file: &Path) -> anyhow::Result<Config> {
@@ -164,6 +167,13 @@ fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool)
             "  answers     SIMULATED: made up by a scripted provider in this process, not by a model"
                 .to_owned(),
         );
+    } else if let Some((name, about)) = &config.demo {
+        lines.push(format!("  answers     {name}, because {source}"));
+        lines.push(format!("              {about}"));
+        lines.push(
+            "  for more    serve --model FILE.gguf, ANTHROPIC_API_KEY or OPENAI_API_KEY, firsttoken.toml"
+                .to_owned(),
+        );
     } else {
         lines.push(format!("  answers     {} (from {source})", names.join(", ")));
     }
@@ -175,9 +185,14 @@ fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool)
     if auth {
         lines.push("  their keys  pass to upstreams with auth = \"caller\"".to_owned());
     }
-    lines.push(format!(
-        "  try         firsttoken chat --url http://{address} \"What is time to first token?\""
-    ));
+    let question = if config.demo.is_some() {
+        "Can I pause my annual subscription?"
+    } else {
+        "What is time to first token?"
+    };
+    let url =
+        if address == Config::bare().listen { String::new() } else { format!("--url http://{address} ") };
+    lines.push(format!("  try         the page at http://{address}, or firsttoken chat {url}\"{question}\""));
     lines
         .push(format!("  SDKs        base_url = http://{address}/v1 (OpenAI), http://{address} (Anthropic)"));
     lines.join("\n")
@@ -206,6 +221,7 @@ fn on_signal(
     reload: Option<Reload>,
     arguments: Arguments,
     logged: log::Lines,
+    demo: bool,
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -216,7 +232,7 @@ fn on_signal(
             let notice = loop {
                 match signals.next().await {
                     Asked::End(notice) => break notice,
-                    Asked::Reload => read_again(reload.as_ref(), &arguments),
+                    Asked::Reload => read_again(reload.as_ref(), &arguments, demo),
                 }
             };
             stop.begin(notice);
@@ -231,9 +247,12 @@ fn on_signal(
 }
 
 /// A configuration that is wrong changes nothing.
-fn read_again(reload: Option<&Reload>, arguments: &Arguments) {
+fn read_again(reload: Option<&Reload>, arguments: &Arguments, demo: bool) {
     let Some(reload) = reload else { return tracing::warn!("--sim has no configuration to read again") };
     let read = configuration(arguments).and_then(|(config, source)| {
+        if config.demo.is_some() && !demo {
+            bail!("there is no configuration any more, and the demo model is started by a restart");
+        }
         let late = reload.apply(config).map_err(|e| anyhow::anyhow!("{source}: {e}"))?;
         Ok((source, late))
     });

@@ -53,7 +53,7 @@ impl Voice {
     fn say(&mut self, delta: Delta, out: &mut Vec<u8>) {
         match (self, delta) {
             (Self::Chat(renderer, cites), delta) => {
-                let cited = cited(cites, &delta);
+                let (delta, cited) = cited(cites, delta);
                 let events = event(delta).into_iter().chain(cited.into_iter().map(Event::Citation));
                 events.for_each(|event| renderer.render(&event, out));
             }
@@ -148,12 +148,13 @@ pub(crate) async fn whole(
     let prompt = hearing.tally.prompt;
     let mut body = match voice {
         Voice::Chat(_, mut cites) => {
-            let citations = said.iter().flat_map(|delta| cited(&mut cites, delta)).collect();
+            let read = said.into_iter().map(|delta| cited(&mut cites, delta));
+            let (said, citations): (_, Vec<_>) = read.unzip();
             let answer = Answer {
                 id: Some(identity.id.clone()),
                 model: Some(identity.model.clone()),
                 parts: parts(said),
-                citations,
+                citations: citations.concat(),
                 usage: usage(prompt, &end),
                 stop: Some(stop(end.reason)),
             };
@@ -165,11 +166,14 @@ pub(crate) async fn whole(
     Ok(body)
 }
 
-/// What this piece of the answer cites.
-fn cited(cites: &mut Option<Cites>, delta: &Delta) -> Vec<Citation<'static>> {
+/// A piece of the answer, as readers get it, and what it cites.
+fn cited(cites: &mut Option<Cites>, delta: Delta) -> (Delta, Vec<Citation<'static>>) {
     match (cites, delta) {
-        (Some(cites), Delta::Text(text)) => cites.read(text),
-        _ => Vec::new(),
+        (Some(cites), Delta::Text(text)) => {
+            let (text, cited) = cites.next(text);
+            (Delta::Text(text), cited)
+        }
+        (_, delta) => (delta, Vec::new()),
     }
 }
 

@@ -58,7 +58,8 @@ pub fn start() -> Result<Model, StartError> {
     let folder = std::env::temp_dir();
     let file = tempfile::Builder::new().prefix("firsttoken-demo-").suffix(".gguf").tempfile_in(&folder);
     let written = file.and_then(|mut file| file.write_all(WEIGHTS).map(|()| file));
-    let file = written.map_err(|error| StartError::Weights { folder: folder.display().to_string(), error })?;
+    let file =
+        written.map_err(|error| StartError::Weights { folder: folder.display().to_string(), error })?;
     let options = Options {
         file: file.path().to_owned(),
         name: NAME.to_owned(),
@@ -67,6 +68,8 @@ pub fn start() -> Result<Model, StartError> {
         guesses_max: GUESSES_MAX,
     };
     let model = Model::start(options)?;
+    // Every answer has a form, the first one, too; what is wrong with it would be said there.
+    let _ = model.grammars();
     Ok(model.with_documents(Documents::new(), CONTEXT))
 }
 
@@ -137,12 +140,16 @@ fn refuse(request: &Request) -> Result<(), ApiError> {
 fn question(request: &Request) -> Result<String, ApiError> {
     let last = request.messages.last().filter(|message| message.role == Role::User);
     let last = last.ok_or_else(|| {
-        invalid("the last message must be a question; the demo model goes on with nobody's answer").at("messages")
+        invalid("the last message must be a question; the demo model goes on with nobody's answer")
+            .at("messages")
     })?;
     let text: Vec<&str> = last.parts.iter().filter_map(Part::text).collect();
     let text = clean(&text.join(" "));
     if text.len() > QUESTION_BYTES_MAX {
-        let message = format!("this question has {} bytes; the demo model reads {QUESTION_BYTES_MAX} at most", text.len());
+        let message = format!(
+            "this question has {} bytes; the demo model reads {QUESTION_BYTES_MAX} at most",
+            text.len()
+        );
         return Err(invalid(message).at("messages").code("context_length_exceeded"));
     }
     Ok(text)
@@ -224,8 +231,15 @@ impl Cites {
         Self { sentences, open: None, said: 0 }
     }
 
+    /// The next piece of the answer, which does not begin with a space, as a refusal does, and what it cites.
+    pub(crate) fn next(&mut self, piece: String) -> (String, Vec<Citation<'static>>) {
+        let piece = if self.said == 0 { piece.trim_start().to_owned() } else { piece };
+        let cited = self.read(&piece);
+        (piece, cited)
+    }
+
     /// What the text cites up to the end of this piece, and has not cited before it.
-    pub(crate) fn read(&mut self, piece: &str) -> Vec<Citation<'static>> {
+    fn read(&mut self, piece: &str) -> Vec<Citation<'static>> {
         let mut found = Vec::new();
         for c in piece.chars() {
             if c == '[' {
@@ -234,7 +248,9 @@ impl Cites {
             self.said += 1;
             let Some((marker, start)) = &mut self.open else { continue };
             marker.push(c);
-            if c == ']' && let Some(cited) = self.sentences.get(marker) {
+            if c == ']'
+                && let Some(cited) = self.sentences.get(marker)
+            {
                 found.push(Citation { start: *start, end: self.said, ..cited.clone() });
             }
             if c != '[' && !c.is_ascii_digit() {
@@ -261,7 +277,10 @@ mod tests {
 
     #[test]
     fn no_mark_survives() {
-        assert_eq!(clean(" a\n [1] b[60]<q>c [61] [0] "), "a b c [61] [0]".replace("b c", "bc").replace("a b", "a  b"));
+        assert_eq!(
+            clean(" a\n [1] b[60]<q>c [61] [0] "),
+            "a b c [61] [0]".replace("b c", "bc").replace("a b", "a  b")
+        );
         assert_eq!(clean("<<q>q>[[12]12]</<s>s>x"), "x");
     }
 

@@ -187,8 +187,7 @@ impl Local {
     fn read(&self, task: Task, body: &[u8]) -> Result<Outcome, ApiError> {
         let model = self.model(body, task)?;
         let include_usage = openai_chat::wants_stream_usage(body);
-        let known =
-            |value: Value| Outcome::Known { body: value.to_string().into_bytes(), stream: false };
+        let known = |value: Value| Outcome::Known { body: value.to_string().into_bytes(), stream: false };
         let asked = match task {
             Task::Chat => match ask::chat(&model, body)? {
                 ask::Outcome::Ask(asked) => asked,

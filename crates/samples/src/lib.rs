@@ -180,8 +180,12 @@ mod tests {
     #[test]
     fn a_sentence_ends_before_a_space_and_a_beginning() {
         let cut: Vec<&str> =
-            sentences("Open Billing > Plan at 5 p.m. sharp. It costs $2.50. 3 days? \"Yes!\" e.g. this").collect();
-        assert_eq!(cut, ["Open Billing > Plan at 5 p.m. sharp.", "It costs $2.50.", "3 days?", "\"Yes!\" e.g. this"]);
+            sentences("Open Billing > Plan at 5 p.m. sharp. It costs $2.50. 3 days? \"Yes!\" e.g. this")
+                .collect();
+        assert_eq!(
+            cut,
+            ["Open Billing > Plan at 5 p.m. sharp.", "It costs $2.50.", "3 days?", "\"Yes!\" e.g. this"]
+        );
     }
 
     #[test]

@@ -72,6 +72,7 @@ fn root(top: &mut Section<'_>, env_proxy: &EnvProxy) -> Config {
         trusted_proxies,
         cors_origins,
         upstreams,
+        demo: base.demo,
         models,
         routes,
         defaults,

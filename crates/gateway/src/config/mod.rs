@@ -57,6 +57,8 @@ pub struct Config {
     pub cors_origins: Vec<String>,
     /// Who answers.
     pub upstreams: Vec<UpstreamConfig>,
+    /// The model that answers because nobody else was configured: its name, and what it is.
+    pub demo: Option<(String, String)>,
     /// Which model name goes where, first match wins.
     pub models: Vec<ModelRule>,
     /// What differs from the defaults for some requests, first match wins.
@@ -130,6 +132,12 @@ impl Config {
         self
     }
 
+    /// Answers by a demo model in the engine of this process; `about` is told to who lists the models.
+    #[must_use]
+    pub fn with_demo(self, name: &str, about: &str) -> Self {
+        Self { demo: Some((name.to_owned(), about.to_owned())), ..self.with_engine(&[name.to_owned()]) }
+    }
+
     /// Listens elsewhere than the file says, as a flag may ask.
     ///
     /// # Errors
@@ -149,6 +157,7 @@ impl Config {
             trusted_proxies: Vec::new(),
             cors_origins: Vec::new(),
             upstreams: Vec::new(),
+            demo: None,
             models: Vec::new(),
             routes: Vec::new(),
             defaults: Policy::default(),

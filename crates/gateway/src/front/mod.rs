@@ -4,7 +4,7 @@
 //! [`delivery`]: when an answer went out; [`streams`]: each stream of HTTP/2. [`service`]: the order
 //! in which a request is judged, by [`endpoint`], [`inbound`], [`headers`], [`forwarded`], [`models`] and
 //! [`cors`]; [`plan`]: what is then sent, and in which dialect.
-//! [`body`]: what is written back; [`openapi`]: all of that, described.
+//! [`body`]: what is written back; [`openapi`]: all of that, described; [`page`]: what a browser sees.
 //!
 //! Invariant: nothing leaves for an upstream before every check has passed.
 
@@ -18,6 +18,7 @@ pub(crate) mod headers;
 mod inbound;
 mod models;
 mod openapi;
+mod page;
 mod plan;
 pub mod server;
 mod service;

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn rare_words_count_more_and_long_pages_less() {
-        let texts = ["pause a plan", "a plan and a plan and a plan", "refund a plan, with many words more", "tax"];
+        let texts =
+            ["pause a plan", "a plan and a plan and a plan", "refund a plan, with many words more", "tax"];
         let index = Index::new(texts.map(str::to_owned));
         assert_eq!(index.best("can I pause my plan", 1), [0]);
         assert_eq!(index.best("refunds for plans", 2)[0], 2);

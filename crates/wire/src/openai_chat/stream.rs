@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::reasoning::is_ours;
 use super::citation::Annotation;
+use super::reasoning::is_ours;
 use super::{UsageFields, stop_reason};
 use crate::chat::Event;
 use crate::dialect::NotJson;

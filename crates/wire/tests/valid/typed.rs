@@ -51,7 +51,8 @@ fn has_its_fields(chunk: &Value) -> Result<(), String> {
     let row = FIELDS.iter().find(|row| row.0 == kind).ok_or_else(|| format!("{kind} is unknown"))?;
     let all = chunk.as_object().ok_or("no object")?;
     let known = |name: &str| name == "type" || row.1.contains(&name) || row.2.contains(&name);
-    let strings = ["id", "delta", "toolCallId", "toolName", "inputTextDelta", "errorText", "messageId", "url", "title"];
+    let strings =
+        ["id", "delta", "toolCallId", "toolName", "inputTextDelta", "errorText", "messageId", "url", "title"];
     match all
         .iter()
         .find(|(name, value)| !known(name) || (strings.contains(&name.as_str()) && !value.is_string()))
