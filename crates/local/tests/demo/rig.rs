@@ -17,6 +17,12 @@ impl Demo {
         Self(Local::new(vec![demo::start().unwrap()]))
     }
 
+    /// Tokens that were guessed so far, and those of them that were right.
+    pub(crate) fn guesses(&self) -> (u64, u64) {
+        let counters = self.0.models()[0].engine().status().counters;
+        (counters.drafted, counters.accepted)
+    }
+
     /// Asks; the status, and the body as it came.
     pub(crate) async fn post(&self, body: &Value) -> (u16, Bytes) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
