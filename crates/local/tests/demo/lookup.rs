@@ -3,6 +3,7 @@
 use crate::rig::{Demo, asking};
 
 #[tokio::test]
+#[expect(clippy::print_stdout, reason = "the figures, for who asks for them with --nocapture")]
 async fn most_guesses_are_right() {
     let demo = Demo::new();
     let questions = include_str!("../../../../samples/billing/questions.jsonl").lines().step_by(6);
