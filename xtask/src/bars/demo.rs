@@ -33,7 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// When the server cannot be built, does not come up, or answers with an error.
 pub(super) fn rounds(name: &str, plan: &Plan, launcher: &Launcher) -> Result<Vec<Round>> {
-    process::run(&mut process::cargo(&["build", "--quiet", "--release", "--package", "firsttoken"]))?;
+    if launcher.gateway == process::firsttoken() {
+        process::run(&mut process::cargo(&["build", "--quiet", "--release", "--package", "firsttoken"]))?;
+    }
     measure::in_rotation(name, plan, &[Arm::Ours], |_, number| {
         let (addr, _server) = server(launcher)?;
         let mut tally = Tally::default();
