@@ -5,6 +5,9 @@
 //! Invariant: nothing is decided here that a test would want to ask about.
 
 mod chat;
+mod engine;
+mod engines;
+mod isolate;
 mod key;
 mod kv;
 mod log;
@@ -43,6 +46,9 @@ enum Verb {
     Models(models::Arguments),
     /// Say what a model needs of this machine's memory.
     Kv(kv::Arguments),
+    /// One engine in a process of its own: what `isolate = true` starts.
+    #[command(hide = true)]
+    Engine(engine::Arguments),
     /// Make keys for callers of the gateway.
     Key(key::Arguments),
     /// Check a configuration file; report all problems at once.
@@ -61,6 +67,7 @@ fn main() -> ExitCode {
         Verb::Pull(arguments) => pull::run(&arguments),
         Verb::Models(arguments) => models::run(&arguments),
         Verb::Kv(arguments) => kv::run(&arguments),
+        Verb::Engine(arguments) => engine::run(&arguments),
         Verb::Key(arguments) => key::run(&arguments),
         Verb::CheckConfig { file } => serve::check(&file),
     };

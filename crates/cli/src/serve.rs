@@ -2,24 +2,20 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
-use firsttoken_gateway::Network;
-use firsttoken_gateway::config::{Auth, Config};
+use anyhow::Context as _;
+use firsttoken_gateway::config::{Auth, Config, EngineConfig};
 use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
-use firsttoken_local::{Local, Model, demo, model};
+use firsttoken_local::{demo, model};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
+use crate::engines::{self, Engines};
 use crate::process::{Asked, Signals};
 use crate::{log, models, process};
 
 /// Why the demo model answers.
 const DEMO: &str = "nothing else is configured";
-
-/// Most bytes on their way between the gateway and the engine, in each direction.
-const PIPE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, clap::Args)]
 pub(crate) struct Arguments {
@@ -58,44 +54,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let logging = start_log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
-    let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim);
+    let engines = Engines::start(&config.engines, config.demo.is_some(), arguments.log == "json")?;
+    let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim, engines.describe());
     let (stop, stopping) = server::stop();
-    let demo = config.demo.is_some();
-    let network = network(&arguments.model, demo)?;
-    let gateway = Gateway::new(config, network);
-    on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines(), demo)?;
+    let gateway = Gateway::new(config, engines.network());
+    on_signal(stop, (!arguments.sim).then(|| gateway.reload()), arguments.clone(), logging.lines())?;
     crate::say(&greeting);
     gateway.serve(listener, &stopping)?;
+    // Nobody hears them any more.
+    drop(engines);
     Ok(())
-}
-
-/// The network, and a pipe to the models of this machine, where there are some.
-fn network(files: &[PathBuf], demo: bool) -> anyhow::Result<Network> {
-    if files.is_empty() && !demo {
-        return Ok(Network::Sockets);
-    }
-    let start = |file: &PathBuf| {
-        let name = model::name_of(file);
-        Model::start(model::Options { file: file.clone(), name, cells: None, threads: None, guesses_max: 8 })
-    };
-    let demo = demo.then(demo::start);
-    let models = files.iter().map(start).chain(demo).collect::<Result<_, _>>()?;
-    let local = Local::new(models);
-    Ok(Network::Engine(Arc::new(move |_| {
-        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        tokio::spawn(Arc::clone(&local).serve_connection(theirs));
-        Ok(ours)
-    })))
 }
 
 /// `firsttoken check-config`.
 pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
     let config = read(file)?;
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let engines = engines::check(&config.engines)?;
     crate::say(&format!(
-        "{} is fine: {}, {}, {}, {}.",
+        "{} is fine: {}, {}, {}, {}, {}.{engines}",
         file.display(),
-        count(config.upstreams.len(), "upstream"),
+        count(config.upstreams.len() - config.engines.len(), "upstream"),
+        count(config.engines.len(), "engine"),
         count(config.models.len(), "model rule"),
         count(config.routes.len(), "route"),
         count(config.keys.len(), "key"),
@@ -106,13 +86,14 @@ pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
 /// What is configured, and where that was found. What the command line says holds against it, now and
 /// when it is read again.
 fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
-    let names: Vec<String> = arguments.model.iter().map(|file| model::name_of(file)).collect();
+    let engine = |file: &PathBuf| EngineConfig::new(model::name_of(file), file);
+    let engines: Vec<EngineConfig> = arguments.model.iter().map(engine).collect();
     let (config, source) = match configured(arguments.config.as_deref())? {
         Some(configured) => configured,
-        None if names.is_empty() => (Config::bare().with_demo(demo::NAME, demo::ABOUT), DEMO.to_owned()),
+        None if engines.is_empty() => (Config::bare().with_demo(demo::NAME, demo::ABOUT), DEMO.to_owned()),
         None => (Config::bare(), "--model".to_owned()),
     };
-    let config = if names.is_empty() { config } else { config.with_engine(&names) };
+    let config = config.with_engines(engines).map_err(|e| anyhow::anyhow!("--model: {e}"))?;
     Ok((listen_instead(config, arguments.listen)?, source))
 }
 
@@ -158,7 +139,13 @@ fn simulate() -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool) -> String {
+fn greeting(
+    config: &Config,
+    source: &str,
+    address: SocketAddr,
+    simulated: bool,
+    engines: &[String],
+) -> String {
     let names: Vec<_> = config.upstreams.iter().map(|u| u.name.as_str()).collect();
     let auth = config.upstreams.iter().any(|u| matches!(u.auth, Auth::Caller));
     let mut lines = vec![format!("firsttoken is at http://{address}")];
@@ -177,6 +164,7 @@ fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool)
     } else {
         lines.push(format!("  answers     {} (from {source})", names.join(", ")));
     }
+    lines.extend(engines.iter().map(|engine| format!("  engine      {engine}")));
     lines.push(if config.keys.is_empty() {
         "  callers     anyone on this machine: no key is configured (firsttoken key new)".to_owned()
     } else {
@@ -199,7 +187,7 @@ fn greeting(config: &Config, source: &str, address: SocketAddr, simulated: bool)
 }
 
 /// Logs to standard error; see [`log`] for how.
-fn start_log(json: bool) -> anyhow::Result<log::Guard> {
+pub(crate) fn start_log(json: bool) -> anyhow::Result<log::Guard> {
     let (writer, guard) = log::start(std::io::stderr())?;
     let filter = match environment("FIRSTTOKEN_LOG") {
         Some(text) => EnvFilter::try_new(&text).with_context(|| format!("FIRSTTOKEN_LOG={text:?}"))?,
@@ -221,7 +209,6 @@ fn on_signal(
     reload: Option<Reload>,
     arguments: Arguments,
     logged: log::Lines,
-    demo: bool,
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -232,7 +219,7 @@ fn on_signal(
             let notice = loop {
                 match signals.next().await {
                     Asked::End(notice) => break notice,
-                    Asked::Reload => read_again(reload.as_ref(), &arguments, demo),
+                    Asked::Reload => read_again(reload.as_ref(), &arguments),
                 }
             };
             stop.begin(notice);
@@ -247,12 +234,9 @@ fn on_signal(
 }
 
 /// A configuration that is wrong changes nothing.
-fn read_again(reload: Option<&Reload>, arguments: &Arguments, demo: bool) {
+fn read_again(reload: Option<&Reload>, arguments: &Arguments) {
     let Some(reload) = reload else { return tracing::warn!("--sim has no configuration to read again") };
     let read = configuration(arguments).and_then(|(config, source)| {
-        if config.demo.is_some() && !demo {
-            bail!("there is no configuration any more, and the demo model is started by a restart");
-        }
         let late = reload.apply(config).map_err(|e| anyhow::anyhow!("{source}: {e}"))?;
         Ok((source, late))
     });
@@ -287,11 +271,14 @@ mod tests {
             sim: false,
             log: "text".to_owned(),
         };
-        let gateway = Gateway::new(configuration(&arguments).unwrap().0, Network::Sockets);
+        let gateway =
+            Gateway::new(configuration(&arguments).unwrap().0, firsttoken_gateway::Network::Sockets);
         let again = |arguments: &Arguments| gateway.reload().apply(configuration(arguments).unwrap().0);
         assert_eq!(again(&arguments), Ok(Vec::new()));
         let without = Arguments { listen: None, ..arguments };
         assert_eq!(again(&without), Ok(vec!["listen"]));
+        let more = Arguments { model: vec!["m.gguf".into()], ..without };
+        assert_eq!(again(&more), Ok(vec!["listen", "engines"]));
         std::fs::remove_file(&file).unwrap();
     }
 }

@@ -29,12 +29,13 @@ pub struct Setup {
     pub threads: NonZeroU32,
 }
 
-/// Opens a model file.
+/// Opens a model file; `gpu_layers` of its layers go to a GPU, all of them if not said.
 ///
 /// # Errors
 /// When it is missing, broken, or of a kind that cannot be computed.
-pub fn open(path: &Path) -> Result<Model, Error> {
-    Model::load(path, Load::default(), |_| true)
+pub fn open(path: &Path, gpu_layers: Option<u32>) -> Result<Model, Error> {
+    let usual = Load::default();
+    Model::load(path, Load { gpu_layers: gpu_layers.unwrap_or(usual.gpu_layers), ..usual }, |_| true)
 }
 
 /// The kernels over one context.
@@ -75,6 +76,17 @@ impl Native {
             token_bytes: u32::try_from(can.bytes_per_token).unwrap_or(u32::MAX),
         };
         Ok(Self { context, capabilities, rows: Vec::new() })
+    }
+
+    /// Computes a row and forgets it: weights are read, and the kernels' threads and buffers are there,
+    /// before somebody waits for them.
+    ///
+    /// # Errors
+    /// When the kernels fail.
+    pub fn warm_up(&mut self, token: Token) -> Result<(), Failed> {
+        let seq = SeqId(0);
+        self.decode(&[Row { seq, position: 0, token, logits: true }])?;
+        self.drop_seq(seq)
     }
 
     /// Ends the step that is computed, from any thread.

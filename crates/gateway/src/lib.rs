@@ -22,4 +22,4 @@ mod stream;
 mod upstream;
 
 pub use front::server;
-pub use upstream::{Network, Pipes};
+pub use upstream::{Engines, Network, Pipes, Way};

@@ -22,6 +22,9 @@ struct Seen {
     prompts: Mutex<Vec<String>>,
     answered: Mutex<u64>,
     refusals: Mutex<u64>,
+    /// Clients that closed in mid-stream.
+    gone: Mutex<u64>,
+    closed: Condvar,
     changed: Condvar,
 }
 
@@ -70,10 +73,10 @@ fn answer(client: TcpStream, seen: &Seen) -> Outcome {
         client.write_all(token.repeat(10).as_bytes())?;
         let answered = seen.answered.lock().unwrap_or_else(PoisonError::into_inner);
         drop(seen.changed.wait_while(answered, |answered| *answered == 0));
-        // Until the client leaves.
-        loop {
-            client.write_all(token.as_bytes())?;
-        }
+        while client.write_all(token.as_bytes()).is_ok() {}
+        *seen.gone.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        seen.closed.notify_all();
+        return Ok(());
     }
     for _ in 0..out {
         client.write_all(token.as_bytes())?;
@@ -149,5 +152,27 @@ fn who_arrives_in_time_is_good_and_who_is_refused_comes_again() -> Outcome {
     let turned = &report["phases"]["turned"];
     assert_eq!((&turned["refused"], &turned["refused_again"]), (&json!(2), &json!(1)), "{report}");
     assert_eq!((&turned["requests"], &report["failed"]), (&json!(2), &json!(1)), "{report}");
+    Ok(())
+}
+
+#[test]
+fn who_is_told_to_leave_closes_the_connection() -> Outcome {
+    let seen = Arc::default();
+    let url = serve(&seen)?;
+    let report = run(
+        &url,
+        &[
+            "readers:together,count=2,own=8,out=1000,leave_ms=30",
+            "stalled:together,count=2,own=8,out=1000,stall,leave_ms=30",
+            "prompt:together,own=50",
+        ],
+    )?;
+    assert_eq!(report["failed"], 0, "{report}");
+    for phase in ["readers", "stalled"] {
+        let phase = &report["phases"][phase];
+        assert_eq!((&phase["left"], &phase["requests"]), (&json!(2), &json!(0)), "{report}");
+    }
+    let gone = seen.gone.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(seen.closed.wait_while(gone, |gone| *gone < 4));
     Ok(())
 }

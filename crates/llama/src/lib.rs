@@ -37,7 +37,7 @@ pub use self::{
     context::{AbortHandle, Capabilities, Context, KvType, Outcome, Row, Settings, Threads},
     embedder::Embedder,
     error::{Error, Misuse},
-    model::{Load, Markup, Model, Specials},
+    model::{HAS_GPU, Load, Markup, Model, Specials},
     saved::Fault,
 };
 

@@ -20,6 +20,9 @@ const SAMPLES: u64 = 64;
 /// Length of a sample in bytes.
 const SAMPLE_BYTES: usize = 4096;
 
+/// Whether the kernels were built for a GPU too.
+pub const HAS_GPU: bool = cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan"));
+
 /// How a model is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
@@ -119,8 +122,7 @@ impl Model {
             });
         };
         let (facts, specials) = (raw.facts(), raw.specials());
-        let has_gpu = cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan"));
-        let on_processor = !has_gpu || load.gpu_layers == 0;
+        let on_processor = !HAS_GPU || load.gpu_layers == 0;
         Ok(Self { raw, header: Arc::new(header), facts, specials, fingerprint, on_processor })
     }
 

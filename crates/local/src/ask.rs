@@ -2,7 +2,7 @@
 //!
 //! - `prompt`: the conversation as the model's own template puts it.
 //! - `form`: the form that the answer must have, from its format and its tools.
-//! - `completion`: what is asked without a conversation.
+//! - `completion`: what is asked without a conversation. `embedding`: what is asked of other models.
 //!
 //! All of it takes its time, with a long text or a large schema, so it is done on no thread that others
 //! wait for.
@@ -10,10 +10,9 @@
 //! Invariant: what cannot be done is refused with the path of its field, before anything is computed.
 
 mod completion;
+mod embedding;
 mod form;
 mod prompt;
-
-use std::time::Duration;
 
 use firsttoken_engine::sample::{Invalid, Sampling};
 use firsttoken_engine::speech::Manner;
@@ -29,9 +28,8 @@ use crate::demo::Cites;
 use crate::model::Model;
 
 pub(crate) use completion::{completion, content, tokens};
+pub(crate) use embedding::{Texts, embeddings};
 
-/// The pace that a reader is given unless said otherwise: nobody reads faster than ten tokens a second.
-const ITL_TARGET: Duration = Duration::from_millis(100);
 /// From here on a bias is a ban, as OpenAI has it.
 const BIAS_BAN: f64 = -100.0;
 
@@ -78,7 +76,7 @@ pub(crate) fn chat(model: &Model, body: &[u8]) -> Result<Outcome, ApiError> {
         ..manner(model, &request)?
     };
     let stream = request.stream;
-    let request = asked(prompt, output_max, stream);
+    let request = asked(model, prompt, output_max, stream);
     Ok(Outcome::Ask(Box::new(Asked { manner, request, stream, echo: None, cites: None })))
 }
 
@@ -136,14 +134,14 @@ pub(crate) fn room(model: &Model, prompt: usize, asked: Option<u64>, field: &str
     Ok(asked.map_or(room, |max| u32::try_from(max).unwrap_or(room).min(room)))
 }
 
-pub(crate) fn asked(prompt: Vec<u32>, output_max: u32, stream: bool) -> Request {
+pub(crate) fn asked(model: &Model, prompt: Vec<u32>, output_max: u32, stream: bool) -> Request {
     Request {
         id: RequestId(0),
         tenant: Tenant(0),
         prompt,
         output_max,
         priority: Priority::Interactive,
-        itl_target: stream.then_some(ITL_TARGET),
+        itl_target: model.options.itl_target.filter(|_| stream),
         deadline: None,
     }
 }
@@ -173,7 +171,7 @@ pub(crate) fn manner(model: &Model, request: &chat::Request) -> Result<Manner, A
     checked.map_err(|error| invalid(error.to_string()).at(field(&error)))?;
     let stops = Stops::new(request.stop.clone()).map_err(|error| invalid(error.to_string()).at("stop"))?;
     let ignore_end = request.rest.get("ignore_eos").and_then(Value::as_bool).unwrap_or(false);
-    Ok(Manner { sampling, stops, ignore_end, guesses_max: model.guesses_max, ..Manner::default() })
+    Ok(Manner { sampling, stops, ignore_end, guesses_max: model.options.guesses_max, ..Manner::default() })
 }
 
 /// `{"token": bias}`, with numbers from -100, which is a ban, to 100.
@@ -201,6 +199,6 @@ pub(crate) fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::InvalidRequest, message)
 }
 
-fn unsupported(message: impl Into<String>) -> ApiError {
+pub(crate) fn unsupported(message: impl Into<String>) -> ApiError {
     invalid(message).code("unsupported")
 }

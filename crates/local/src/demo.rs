@@ -60,13 +60,7 @@ pub fn start() -> Result<Model, StartError> {
     let written = file.and_then(|mut file| file.write_all(WEIGHTS).map(|()| file));
     let file =
         written.map_err(|error| StartError::Weights { folder: folder.display().to_string(), error })?;
-    let options = Options {
-        file: file.path().to_owned(),
-        name: NAME.to_owned(),
-        cells: None,
-        threads: None,
-        guesses_max: GUESSES_MAX,
-    };
+    let options = Options { guesses_max: GUESSES_MAX, ..Options::new(file.path(), NAME) };
     let model = Model::start(options)?;
     // Every answer has a form, the first one, too; what is wrong with it would be said there.
     let _ = model.grammars();
@@ -111,7 +105,7 @@ impl Documents {
             ..ask::manner(model, request)?
         };
         let stream = request.stream;
-        let asked = ask::asked(prompt, output_max, stream);
+        let asked = ask::asked(model, prompt, output_max, stream);
         let cites = Some(Cites::new(shown));
         Ok(Outcome::Ask(Box::new(Asked { request: asked, manner, stream, echo: None, cites })))
     }

@@ -8,19 +8,21 @@ use firsttoken_engine::driver::Status;
 use firsttoken_logic::time::Instant;
 use serde_json::{Value, json};
 
-use crate::model::Model;
+use crate::slot::{Loaded, Slot};
 
 /// No step takes so long unless the kernels are wedged.
 const STEP_MAX: Duration = Duration::from_secs(30);
 
-/// What is wrong with a model; nothing where it works.
-pub(crate) fn fault(model: &Model) -> Option<Value> {
-    if model.engine().is_over() {
-        return Some(
-            json!({"model": model.name, "error": "its kernels have failed, and are being set up again"}),
-        );
-    }
-    wedged(&model.engine().status(), model.now()).map(|error| json!({"model": model.name, "error": error}))
+/// What is wrong with a model; nothing where it works, or is idle.
+pub(crate) fn fault(slot: &Slot) -> Option<Value> {
+    let error = slot.fault().or_else(|| match slot.loaded()? {
+        Loaded::Writes(model) if model.engine().is_over() => {
+            Some("its kernels have failed, and are being set up again".to_owned())
+        }
+        Loaded::Writes(model) => wedged(&model.engine().status(), model.now()),
+        Loaded::Embeds(_) => None,
+    });
+    error.map(|error| json!({"model": slot.name(), "error": error}))
 }
 
 /// Names the step that does not end.

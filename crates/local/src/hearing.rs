@@ -10,6 +10,7 @@ use firsttoken_engine::speech::{Ear, Piece, Reason};
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
+use crate::slot::Lease;
 
 /// An ear, and who counts.
 pub(crate) struct Hearing {
@@ -22,7 +23,8 @@ pub(crate) struct Hearing {
 /// What is measured of one answer.
 pub(crate) struct Tally {
     metrics: Arc<Metrics>,
-    model: String,
+    /// Whose answer it is; it stays loaded until then.
+    lease: Lease,
     /// Tokens of the prompt.
     pub(crate) prompt: u32,
     asked: Instant,
@@ -68,26 +70,19 @@ fn ended() -> Piece {
 
 impl Tally {
     /// Of an answer to a prompt of so many tokens, from its model `asked` then.
-    pub(crate) fn new(metrics: &Arc<Metrics>, model: &str, prompt: u32, asked: Instant) -> Self {
-        Self {
-            metrics: Arc::clone(metrics),
-            model: model.to_owned(),
-            prompt,
-            asked,
-            last: None,
-            is_over: false,
-        }
+    pub(crate) fn new(metrics: &Arc<Metrics>, lease: Lease, prompt: u32, asked: Instant) -> Self {
+        Self { metrics: Arc::clone(metrics), lease, prompt, asked, last: None, is_over: false }
     }
 
     fn on_piece(&mut self, piece: &Piece) {
         match piece {
             Piece::Said(_, at) => match self.last.replace(*at) {
-                None => self.metrics.on_first(&self.model, *at - self.asked),
-                Some(before) => self.metrics.on_gap(&self.model, *at - before),
+                None => self.metrics.on_first(self.lease.name(), *at - self.asked),
+                Some(before) => self.metrics.on_gap(self.lease.name(), *at - before),
             },
             Piece::End(end) => {
                 let took = self.asked.elapsed();
-                self.metrics.on_end(&self.model, self.prompt, end, took);
+                self.metrics.on_end(self.lease.name(), self.prompt, end, took);
                 self.over(match end.reason {
                     Reason::Finished | Reason::Stopped | Reason::Called => "stop",
                     Reason::Length => "length",
@@ -99,7 +94,7 @@ impl Tally {
 
     fn over(&mut self, reason: &'static str) {
         if !std::mem::replace(&mut self.is_over, true) {
-            self.metrics.on_over(&self.model, reason);
+            self.metrics.on_over(self.lease.name(), reason);
         }
     }
 }

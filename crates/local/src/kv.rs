@@ -17,6 +17,18 @@ use crate::figures::{size, table, weights, whole};
 /// The ways in which keys and values can be kept, with their names.
 const TYPES: [(KvType, &str); 3] = [(KvType::F16, "f16"), (KvType::Q8_0, "q8_0"), (KvType::Q4_0, "q4_0")];
 
+/// The name of a way to keep keys and values.
+#[must_use]
+pub fn name_of_type(kv: KvType) -> &'static str {
+    TYPES.iter().find(|(of, _)| *of == kv).map_or("f16", |(_, name)| name)
+}
+
+/// The way to keep keys and values of that name.
+#[must_use]
+pub fn type_of_name(name: &str) -> Option<KvType> {
+    TYPES.iter().find(|(_, of)| *of == name).map(|(kv, _)| *kv)
+}
+
 /// Why the header of a model file cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {

@@ -5,7 +5,10 @@
 //! cancelled as every other, and its kernels cannot take more than their own process with them.
 //!
 //! # Layout
+//! - [`Options`]: how a model is run. [`fit`]: whether it fits into memory.
 //! - [`model`]: a model file becomes an engine with a thread.
+//! - `embeddings`: models that make embeddings have a thread and a context of their own.
+//! - `slot`: a model's place, loaded or idle.
 //! - `server`: connections and routes.
 //! - `ask`: from a request to a prompt; every refusal names the field.
 //! - `hearing`: an answer on its way from the engine, and what is measured of it.
@@ -26,14 +29,21 @@ mod ask;
 pub mod cache;
 mod completion;
 pub mod demo;
+mod embeddings;
 pub mod figures;
+pub mod fit;
 mod health;
 mod hearing;
 pub mod kv;
 mod metrics;
 pub mod model;
+mod options;
 pub mod pull;
 mod server;
+mod slot;
 
+pub use embeddings::Embeddings;
+pub use firsttoken_llama::KvType;
 pub use model::{Model, Options, StartError};
 pub use server::Local;
+pub use slot::Loaded;

@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::Model;
+use crate::slot::{Loaded, Slot};
 
 /// Seconds to the first token, as vLLM has them.
 const TTFT_BUCKETS: [f64; 22] = [
@@ -89,7 +89,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Of these models.
-    pub(crate) fn new(models: Vec<Arc<Model>>) -> Arc<Self> {
+    pub(crate) fn new(slots: Vec<Arc<Slot>>) -> Arc<Self> {
         let mut metrics = Self {
             registry: Registry::default(),
             first: seconds_to_first(),
@@ -108,7 +108,7 @@ impl Metrics {
             over: Family::default(),
         };
         metrics.register();
-        metrics.registry.register_collector(Box::new(Engines(models)));
+        metrics.registry.register_collector(Box::new(Engines(slots)));
         Arc::new(metrics)
     }
 
@@ -180,6 +180,14 @@ impl Metrics {
         }
     }
 
+    /// Embeddings of so many tokens.
+    pub(crate) fn on_embedded(&self, model: &str, tokens: usize, took: Duration) {
+        let labels = labels(model);
+        self.whole.get_or_create(&labels).observe(took.as_secs_f64());
+        self.prompt_tokens.get_or_create(&labels).inc_by(tokens as u64);
+        self.on_over(model, "stop");
+    }
+
     /// A request is over, this way or that.
     pub(crate) fn on_over(&self, model: &str, finished_reason: &'static str) {
         let labels = OverLabels { model_name: model.to_owned(), finished_reason };
@@ -200,11 +208,24 @@ fn labels(model: &str) -> Labels {
 }
 
 /// What the engines are at the moment.
-struct Engines(Vec<Arc<Model>>);
+struct Engines(Vec<Arc<Slot>>);
+
+impl Slot {
+    /// How its engine is. One that is unloaded does nothing, and counts anew when it is loaded again, as after
+    /// a restart.
+    fn status(&self) -> (bool, Status) {
+        let loaded = self.loaded();
+        let engine = loaded.as_ref().and_then(|loaded| match loaded {
+            Loaded::Writes(model) => Some(model.engine().status()),
+            Loaded::Embeds(_) => None,
+        });
+        (loaded.is_some(), engine.unwrap_or_default())
+    }
+}
 
 impl fmt::Debug for Engines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|model| model.name())).finish()
+        f.debug_list().entries(self.0.iter().map(|slot| slot.name())).finish()
     }
 }
 
@@ -250,8 +271,16 @@ const COUNTERS: [Counted; 7] = [
 
 impl Collector for Engines {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let states: Vec<(&str, Status)> =
-            self.0.iter().map(|model| (model.name(), model.engine().status())).collect();
+        let mut states: Vec<(&str, Status)> = Vec::with_capacity(self.0.len());
+        let help = "Whether the model is in memory; one that nobody asks for may be unloaded";
+        let mut metric =
+            encoder.encode_descriptor("firsttoken_engine_loaded", help, None, MetricType::Gauge)?;
+        for slot in &self.0 {
+            let (is_loaded, status) = slot.status();
+            let labels = [("model_name", slot.name())];
+            ConstGauge::new(i64::from(is_loaded)).encode(metric.encode_family(&labels)?)?;
+            states.push((slot.name(), status));
+        }
         for family in GAUGES.chunk_by(|a, b| a.0 == b.0) {
             let (name, help, ..) = family[0];
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

@@ -3,9 +3,8 @@
 //! Invariant: what is wrong with the file, the options or the memory is said before anything is
 //! computed.
 
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 
 use firsttoken_engine::backend::Backend as _;
 use firsttoken_engine::driver::{Engine, Seat};
@@ -14,43 +13,24 @@ use firsttoken_engine::native::{self, Native};
 use firsttoken_engine::template::{Template, TemplateError};
 use firsttoken_engine::tools::Family;
 use firsttoken_engine::vocabulary::Vocabulary;
+use firsttoken_llama::HAS_GPU;
 use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::scheduler::{Limits, Scheduler};
 use firsttoken_logic::time::Instant;
 
 use crate::demo::Documents;
+use crate::fit::{Need, TooLarge};
+use crate::kv::{self, HeaderError, Memory};
+pub use crate::options::{Options, name_of};
 
-/// Tokens of all sequences together, unless said otherwise: the context of the model, twice, …
-const CONTEXTS: u32 = 2;
-/// … at most these, …
-const CELLS_MAX: u32 = 32_768;
-/// … and at least these.
-const CELLS_MIN: u32 = 1_024;
 /// Sequences, kept prefixes included.
 const IDS: u16 = 64;
-/// Host memory for prefixes that are not at work.
-const HOST_BYTES: u64 = 1 << 30;
 /// How long kernels that have failed are left alone.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// What a model without a template is talked to with.
 const PLAIN_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-
-/// How a model is run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The GGUF file.
-    pub file: PathBuf,
-    /// What callers call it.
-    pub name: String,
-    /// Tokens that all requests together can hold; by the model and its bounds if not said.
-    pub cells: Option<u32>,
-    /// Threads that compute; one for each core if not said.
-    pub threads: Option<NonZeroU32>,
-    /// Most guesses at once by prompt lookup; zero for none.
-    pub guesses_max: u32,
-}
 
 /// A model that answers.
 pub struct Model {
@@ -63,11 +43,15 @@ pub struct Model {
     /// When the engine's clock began.
     began: tokio::time::Instant,
     grammars: OnceLock<Result<Grammars, GrammarError>>,
-    pub(crate) guesses_max: u32,
+    /// How it is run.
+    pub(crate) options: Options,
+    /// What it takes of the memory.
+    need: Need,
     /// Tokens of prompt and answer together, at most.
     pub(crate) context: u32,
     /// What it answers from; most models answer from what they are asked.
     pub(crate) documents: Option<Documents>,
+    thread: JoinHandle<()>,
 }
 
 /// Why a model cannot be run.
@@ -89,6 +73,30 @@ pub enum StartError {
         /// What is wrong.
         error: TemplateError,
     },
+    /// Its file's header.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// It does not fit into memory.
+    #[error(transparent)]
+    TooLarge(#[from] Box<TooLarge>),
+    /// A GPU is asked for, and none is built in.
+    #[error(
+        "{file}: gpu_layers = {layers}, and this binary was built without a GPU\nhint: build it with --features cuda, metal or vulkan, or leave gpu_layers out"
+    )]
+    NoGpu {
+        /// Which file.
+        file: String,
+        /// How many layers were asked for.
+        layers: u32,
+    },
+    /// The kernels fail at their first step.
+    #[error("{file}: the first step failed: {what}")]
+    WarmUp {
+        /// Which file.
+        file: String,
+        /// What they say.
+        what: String,
+    },
     /// No thread to be had.
     #[error("no thread for the engine: {0}")]
     Thread(#[from] std::io::Error),
@@ -103,48 +111,65 @@ pub enum StartError {
 }
 
 impl Model {
-    /// Opens the file and starts the engine. It ends when the last handle is dropped.
+    /// Opens the file, computes one step so that the first request does not wait for what it brings, and
+    /// starts the engine. It ends when the last handle is dropped.
     ///
     /// # Errors
-    /// What is wrong with the file or the options.
+    /// What is wrong with the file or the options, or what memory lacks.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let Options { file, name, cells, threads, guesses_max } = options;
-        let shown = || file.display().to_string();
+        let shown = || options.file.display().to_string();
         let wrong = |error| StartError::Model { file: shown(), error };
-        let model = native::open(&file).map_err(wrong)?;
+        let (need, model) = open(&options)?;
         let context = model.context_length();
-        let wanted = cells.unwrap_or_else(|| context.saturating_mul(CONTEXTS).clamp(CELLS_MIN, CELLS_MAX));
         let setup = native::Setup {
-            cells: wanted.next_multiple_of(256),
+            cells: need.cells,
             ids: IDS,
             rows_max: 512,
-            kv: native::KvType::F16,
-            threads: threads.unwrap_or_else(cores),
+            kv: need.kv,
+            threads: options.threads(),
         };
         let template = template(&model).map_err(|error| StartError::Template { file: shown(), error })?;
-        let native = Native::new(&model, setup).map_err(wrong)?;
+        let mut native = Native::new(&model, setup).map_err(wrong)?;
+        let first = model.bos().unwrap_or_default();
+        native.warm_up(first).map_err(|failed| StartError::WarmUp { file: shown(), what: failed.what })?;
         let (engine, seat) = Engine::new();
-        let (kernels, began) = (model.clone(), tokio::time::Instant::now());
-        std::thread::Builder::new()
-            .name("engine".to_owned())
-            .spawn(move || drive(&seat, &kernels, setup, native, began))?;
+        let began = tokio::time::Instant::now();
+        let life = Life { seat, model: model.clone(), setup, began, options: options.clone(), need };
+        let thread =
+            std::thread::Builder::new().name("engine".to_owned()).spawn(move || life.drive(native))?;
         Ok(Self {
             engine,
-            name,
+            name: options.name.clone(),
             family: Family::of_template(source(&model)),
             vocabulary: Arc::new(model),
             template,
             began,
             grammars: OnceLock::new(),
-            guesses_max,
             context: context.min(setup.cells),
             documents: None,
+            options,
+            need,
+            thread,
         })
     }
 
     /// The same, answering from these, within so many tokens.
     pub(crate) fn with_documents(self, documents: Documents, context_max: u32) -> Self {
         Self { documents: Some(documents), context: self.context.min(context_max), ..self }
+    }
+
+    /// Ends the engine and waits until all that it held is given back.
+    pub(crate) fn close(self) {
+        let Self { engine, vocabulary, thread, .. } = self;
+        drop((engine, vocabulary));
+        // A panic of it was said by itself.
+        let _ = thread.join();
+    }
+
+    /// What it is and takes, in a line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("{}; {} thread(s)", self.need, self.options.threads())
     }
 
     /// What callers call it.
@@ -171,45 +196,70 @@ impl Model {
     }
 }
 
-/// Drives as long as anybody can ask. Kernels that have failed are set up again: what they held is lost,
-/// and everybody who waited has been told.
-fn drive(
-    seat: &Seat,
-    model: &native::Model,
-    setup: native::Setup,
-    native: Native,
-    began: tokio::time::Instant,
-) {
-    let mut next = Some(native);
-    while let Some(native) = next.take() {
-        let abort = native.abort_handle();
-        let scheduler = Scheduler::new(limits(&native), StepCost::default());
-        let clock = move || Instant::default() + began.elapsed();
-        let driver = seat.driver(native, scheduler, move || _ = abort.abort(), clock);
-        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run()));
-        match run {
-            Ok(Ok(())) => return,
-            Ok(Err(failed)) => tracing::error!(%failed, "the engine begins anew"),
-            Err(_) => tracing::error!("the engine's books were wrong; it begins anew"),
-        }
-        while next.is_none() && seat.is_needed() {
-            std::thread::sleep(AGAIN);
-            next = Native::new(model, setup).map_err(|error| tracing::error!(%error, "no kernels")).ok();
-        }
+/// Opens a model's file, once it is known to fit into the memory that can be had now.
+pub(crate) fn open(options: &Options) -> Result<(Need, native::Model), StartError> {
+    let file = || options.file.display().to_string();
+    if let Some(layers) = options.gpu_layers.filter(|layers| *layers > 0 && !HAS_GPU) {
+        return Err(StartError::NoGpu { file: file(), layers });
     }
+    let header = kv::header(&options.file)?;
+    // Where the system does not say how much memory it has, nobody can know.
+    let available = Memory::now().map_or(u64::MAX, |memory| memory.available);
+    let need = Need::of(options, &header, available)?;
+    let model = native::open(&options.file, options.gpu_layers);
+    Ok((need, model.map_err(|error| StartError::Model { file: file(), error })?))
 }
 
-fn limits(native: &Native) -> Limits {
-    let can = native.capabilities();
-    Limits {
-        cells: can.cells,
-        ids: can.ids,
-        rows_max: can.rows_max,
-        logits_max: can.logits_max,
-        running_max: u32::from(can.ids) - 1,
-        host_tokens_max: HOST_BYTES / u64::from(can.token_bytes.max(1)),
-        whole_only: !can.partial,
-        ..Limits::default()
+/// What an engine's thread goes by.
+struct Life {
+    seat: Seat,
+    model: native::Model,
+    setup: native::Setup,
+    began: tokio::time::Instant,
+    options: Options,
+    need: Need,
+}
+
+impl Life {
+    /// Drives as long as anybody can ask. Kernels that have failed are set up again: what they held is lost,
+    /// and everybody who waited has been told.
+    fn drive(self, native: Native) {
+        let mut next = Some(native);
+        while let Some(native) = next.take() {
+            let abort = native.abort_handle();
+            let scheduler = Scheduler::new(self.limits(&native), StepCost::default());
+            let began = self.began;
+            let clock = move || Instant::default() + began.elapsed();
+            let driver = self.seat.driver(native, scheduler, move || _ = abort.abort(), clock);
+            let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run()));
+            match run {
+                Ok(Ok(())) => return,
+                Ok(Err(failed)) => tracing::error!(%failed, "the engine begins anew"),
+                Err(_) => tracing::error!("the engine's books were wrong; it begins anew"),
+            }
+            while next.is_none() && self.seat.is_needed() {
+                std::thread::sleep(AGAIN);
+                let again = Native::new(&self.model, self.setup);
+                next = again.map_err(|error| tracing::error!(%error, "no kernels")).ok();
+            }
+        }
+    }
+
+    fn limits(&self, native: &Native) -> Limits {
+        let can = native.capabilities();
+        let usual = Limits::default();
+        Limits {
+            cells: can.cells,
+            ids: can.ids,
+            rows_max: can.rows_max,
+            logits_max: can.logits_max,
+            running_max: u32::from(can.ids) - 1,
+            waiting_max: self.options.waiting_max.unwrap_or(usual.waiting_max),
+            wait_max: self.options.wait_max.unwrap_or(usual.wait_max),
+            host_tokens_max: self.need.host_bytes / u64::from(can.token_bytes.max(1)),
+            whole_only: !can.partial,
+            ..usual
+        }
     }
 }
 
@@ -220,15 +270,4 @@ fn source(model: &native::Model) -> &str {
 fn template(model: &native::Model) -> Result<Template, TemplateError> {
     let text = |token| model.special_text(token);
     Template::new(source(model), &text(model.bos()), &text(model.eos()))
-}
-
-fn cores() -> NonZeroU32 {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    u32::try_from(cores).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
-}
-
-/// What a file is called where nobody has said: its name without the ending.
-#[must_use]
-pub fn name_of(file: &Path) -> String {
-    file.file_stem().map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

@@ -24,13 +24,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::answer::{self, Stream, Voice};
-use crate::ask::{self, Asked, invalid};
+use crate::ask::{self, Asked, Texts, invalid};
 use crate::completion::Completion;
-use crate::demo;
 use crate::health;
 use crate::hearing::{Hearing, Tally};
 use crate::metrics::Metrics;
 use crate::model::Model;
+use crate::slot::{Lease, Loaded, Slot};
 
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -38,7 +38,7 @@ const BODY_BYTES_MAX: usize = 32 << 20;
 const CONNECTION_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// What is answered.
-const PATHS: &str = "POST /v1/chat/completions, /v1/completions, /tokenize and /detokenize, \
+const PATHS: &str = "POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize and /detokenize, \
     and GET /v1/models, /health and /metrics";
 const EVENT_STREAM: &str = "text/event-stream";
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -48,6 +48,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 enum Task {
     Chat,
     Completion,
+    Embeddings,
     Tokens,
     Content,
 }
@@ -57,6 +58,7 @@ impl Task {
         Some(match path {
             "/v1/chat/completions" => Self::Chat,
             "/v1/completions" => Self::Completion,
+            "/v1/embeddings" => Self::Embeddings,
             "/tokenize" => Self::Tokens,
             "/detokenize" => Self::Content,
             _ => return None,
@@ -76,26 +78,31 @@ struct Caller {
 }
 
 /// A request that was read.
-struct Read {
-    model: Arc<Model>,
-    asked: Box<Asked>,
-    /// Whether a stream shall end with its usage.
-    include_usage: bool,
+enum Read {
+    /// The engine has to answer.
+    Asked(Box<Ask>),
+    /// Embeddings have to be made.
+    Texts(Lease, Texts),
+    /// It is known without a computation: this body.
+    Known { body: Vec<u8>, stream: bool },
+    /// Its model has to be loaded first.
+    Idle(Arc<Slot>),
 }
 
-/// What becomes of a request.
-enum Outcome {
-    /// The engine is asked.
-    Ask(Read),
-    /// It is known without it: this body.
-    Known { body: Vec<u8>, stream: bool },
+/// What the engine has to answer.
+struct Ask {
+    lease: Lease,
+    model: Arc<Model>,
+    asked: Asked,
+    /// Whether a stream shall end with its usage.
+    include_usage: bool,
 }
 
 type Reply = Response<Either<Full<Bytes>, Stream>>;
 
 /// The models of this machine.
 pub struct Local {
-    models: Vec<Arc<Model>>,
+    slots: Vec<Arc<Slot>>,
     answers: AtomicU64,
     metrics: Arc<Metrics>,
     /// Keys the hashes of tenants' names, so that no name can be made to equal another.
@@ -105,16 +112,16 @@ pub struct Local {
 impl Local {
     /// A server of these models; a request that names none of them is refused.
     #[must_use]
-    pub fn new(models: Vec<Model>) -> Arc<Self> {
-        let models: Vec<Arc<Model>> = models.into_iter().map(Arc::new).collect();
-        let metrics = Metrics::new(models.clone());
-        Arc::new(Self { models, answers: AtomicU64::new(0), metrics, salt: RandomState::new() })
+    pub fn new<L: Into<Loaded>>(models: Vec<L>) -> Arc<Self> {
+        let slots: Vec<Arc<Slot>> = models.into_iter().map(|model| Slot::new(model.into())).collect();
+        let metrics = Metrics::new(slots.clone());
+        Arc::new(Self { slots, answers: AtomicU64::new(0), metrics, salt: RandomState::new() })
     }
 
-    /// The models.
+    /// The models that are loaded now. Whoever holds one keeps it loaded.
     #[must_use]
-    pub fn models(&self) -> &[Arc<Model>] {
-        &self.models
+    pub fn loaded(&self) -> Vec<Loaded> {
+        self.slots.iter().filter_map(|slot| slot.loaded()).collect()
     }
 
     /// Serves one connection until it ends. That it broke is no error: its requests are cancelled.
@@ -162,17 +169,28 @@ impl Local {
         caller: Caller,
         asked: Instant,
     ) -> Result<Reply, ApiError> {
-        let local = Arc::clone(&self);
-        // Long texts and large schemas take their time, and others are answered on this thread.
-        let read = tokio::task::spawn_blocking(move || local.read(task, &body)).await;
-        match read.map_err(|_| ApiError::new(ErrorKind::Internal, "the request could not be read"))?? {
-            Outcome::Ask(mut read) => {
-                read.asked.request.tenant = caller.tenant;
-                read.asked.request.deadline = caller.deadline.map(|left| read.model.now() + left);
-                self.speak(task, read, asked).await
+        let mut lease = None;
+        loop {
+            let (local, bytes) = (Arc::clone(&self), body.clone());
+            // Long texts and large schemas take their time, and others are answered on this thread.
+            let read = tokio::task::spawn_blocking(move || local.read(task, &bytes)).await;
+            drop(lease.take());
+            match read.map_err(|_| ApiError::new(ErrorKind::Internal, "the request could not be read"))?? {
+                Read::Asked(mut ask) => {
+                    ask.asked.request.tenant = caller.tenant;
+                    ask.asked.request.deadline = caller.deadline.map(|left| ask.model.now() + left);
+                    return self.speak(task, *ask, asked).await;
+                }
+                Read::Texts(lease, texts) => return self.embed(&lease, texts, asked).await,
+                Read::Known { body, stream: false } => {
+                    return Ok(reply(StatusCode::OK, "application/json", body));
+                }
+                Read::Known { body, stream: true } => {
+                    return Ok(streaming(reply(StatusCode::OK, EVENT_STREAM, body)));
+                }
+                // Held until it is read again.
+                Read::Idle(slot) => lease = Some(slot.lease().await?),
             }
-            Outcome::Known { body, stream: false } => Ok(reply(StatusCode::OK, "application/json", body)),
-            Outcome::Known { body, stream: true } => Ok(streaming(reply(StatusCode::OK, EVENT_STREAM, body))),
         }
     }
 
@@ -184,23 +202,29 @@ impl Local {
     }
 
     /// What the engine is asked, or what is known without it.
-    fn read(&self, task: Task, body: &[u8]) -> Result<Outcome, ApiError> {
-        let model = self.model(body, task)?;
+    fn read(&self, task: Task, body: &[u8]) -> Result<Read, ApiError> {
+        let slot = self.slot(body, task)?;
+        let Some(lease) = slot.held() else { return Ok(Read::Idle(slot)) };
+        if task == Task::Embeddings {
+            let texts = ask::embeddings(lease.embeddings()?, body)?;
+            return Ok(Read::Texts(lease, texts));
+        }
+        let model = Arc::clone(lease.model()?);
         let include_usage = openai_chat::wants_stream_usage(body);
-        let known = |value: Value| Outcome::Known { body: value.to_string().into_bytes(), stream: false };
+        let known = |value: Value| Read::Known { body: value.to_string().into_bytes(), stream: false };
         let asked = match task {
-            Task::Chat => match ask::chat(&model, body)? {
-                ask::Outcome::Ask(asked) => asked,
-                ask::Outcome::Say { text, stream } => {
-                    let identity = self.identity(task, &model, include_usage);
-                    return Ok(Outcome::Known { body: answer::said(text, stream, &identity), stream });
-                }
-            },
-            Task::Completion => Box::new(ask::completion(&model, body)?),
+            Task::Completion => ask::completion(&model, body)?,
             Task::Tokens => return ask::tokens(&model, body).map(known),
             Task::Content => return ask::content(&model, body).map(known),
+            Task::Chat | Task::Embeddings => match ask::chat(&model, body)? {
+                ask::Outcome::Ask(asked) => *asked,
+                ask::Outcome::Say { text, stream } => {
+                    let identity = self.identity(task, &model, include_usage);
+                    return Ok(Read::Known { body: answer::said(text, stream, &identity), stream });
+                }
+            },
         };
-        Ok(Outcome::Ask(Read { model, asked, include_usage }))
+        Ok(Read::Asked(Box::new(Ask { lease, model, asked, include_usage })))
     }
 
     /// Whose answer the next one is.
@@ -211,16 +235,25 @@ impl Local {
         Identity { id, model: model.name.clone(), created: unix_seconds(), include_usage }
     }
 
-    async fn speak(&self, task: Task, read: Read, since: Instant) -> Result<Reply, ApiError> {
-        let Read { model, asked, include_usage } = read;
-        let asked = *asked;
+    async fn embed(&self, lease: &Lease, texts: Texts, since: Instant) -> Result<Reply, ApiError> {
+        let (tokens, tell) = (texts.tokens(), texts.teller());
+        let vectors = lease.embeddings()?.embed(texts.texts).await;
+        match &vectors {
+            Ok(_) => self.metrics.on_embedded(lease.name(), tokens, since.elapsed()),
+            Err(_) => self.metrics.on_over(lease.name(), "error"),
+        }
+        Ok(reply(StatusCode::OK, "application/json", tell(lease.name(), vectors?)))
+    }
+
+    async fn speak(&self, task: Task, ask: Ask, since: Instant) -> Result<Reply, ApiError> {
+        let Ask { lease, model, asked, include_usage } = ask;
         let identity = self.identity(task, &model, include_usage);
         let voice = match task {
             Task::Completion => Voice::Completion(Completion::new(identity.clone(), asked.echo)),
             _ => Voice::chat(&identity, asked.cites),
         };
         let prompt = u32::try_from(asked.request.prompt.len()).unwrap_or(u32::MAX);
-        let tally = Tally::new(&self.metrics, &model.name, prompt, since);
+        let tally = Tally::new(&self.metrics, lease, prompt, since);
         let vocabulary = Arc::clone(&model.vocabulary);
         let ear = speech::speak(&model.engine, asked.request, asked.manner, vocabulary);
         let hearing = Hearing::begin(ear.map_err(answer::unheard)?, tally).await;
@@ -238,15 +271,15 @@ impl Local {
     }
 
     /// The model that a body names. Where there is only one, tokens need not say whose they are.
-    fn model(&self, body: &[u8], task: Task) -> Result<Arc<Model>, ApiError> {
+    fn slot(&self, body: &[u8], task: Task) -> Result<Arc<Slot>, ApiError> {
         let body: Value =
             serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
         let name = body.get("model").and_then(Value::as_str).unwrap_or_default();
-        if let ([only], "", Task::Tokens | Task::Content) = (&self.models[..], name, task) {
+        if let ([only], "", Task::Tokens | Task::Content) = (&self.slots[..], name, task) {
             return Ok(Arc::clone(only));
         }
-        self.models.iter().find(|model| model.name == name).map(Arc::clone).ok_or_else(|| {
-            let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
+        self.slots.iter().find(|slot| slot.name() == name).map(Arc::clone).ok_or_else(|| {
+            let names: Vec<&str> = self.slots.iter().map(|slot| slot.name()).collect();
             let message =
                 format!("no model on this machine is called {name:?}; there are {}", names.join(", "));
             ApiError::new(ErrorKind::NotFound, message).at("model").code("model_not_found")
@@ -255,7 +288,7 @@ impl Local {
 
     /// Green only while every engine works.
     fn health(&self) -> Reply {
-        let faults: Vec<Value> = self.models.iter().filter_map(|model| health::fault(model)).collect();
+        let faults: Vec<Value> = self.slots.iter().filter_map(|slot| health::fault(slot)).collect();
         match faults.is_empty() {
             true => json_reply(StatusCode::OK, &json!({"status": "ok"})),
             false => {
@@ -265,12 +298,11 @@ impl Local {
     }
 
     fn list(&self) -> Value {
-        let model = |model: &Arc<Model>| {
-            let about = model.documents.as_ref().map(|_| demo::ABOUT);
-            json!({"id": model.name, "object": "model", "created": 0, "owned_by": "this machine",
-                "context_length": model.context, "description": about})
+        let model = |slot: &Arc<Slot>| {
+            json!({"id": slot.name(), "object": "model", "created": 0, "owned_by": "this machine",
+                "context_length": slot.context})
         };
-        json!({"object": "list", "data": self.models.iter().map(model).collect::<Vec<_>>()})
+        json!({"object": "list", "data": self.slots.iter().map(model).collect::<Vec<_>>()})
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`clocks`]: the six clocks of a request, each apart.
 //! - [`commit`]: when the first byte, and when the first content, may reach the client.
 //! - [`engine`]: what the inference engine computes next, and what stays in memory.
+//! - [`restart`]: when something that has ended is started again.
 //! - [`sketch`]: quantiles of latencies in a few hundred bytes, mergeable.
 //!
 //! A machine is driven by `on_<event>(…, now)`, asked by `poll(now)`, and says when it wants to be
@@ -21,5 +22,6 @@ pub mod clocks;
 pub mod commit;
 pub mod engine;
 pub mod failure;
+pub mod restart;
 pub mod sketch;
 pub mod time;

@@ -107,6 +107,9 @@ fn shape(head: &mut Head, recipe: &Recipe) {
     head.put_number("llama.rope.dimension_count", shape.width / shape.heads);
     head.put_float("llama.rope.freq_base", 500_000.0);
     head.put_number("llama.vocab_size", shape.vocabulary);
+    if let Some(pooling) = recipe.pooling {
+        head.put_number("llama.pooling_type", pooling);
+    }
 }
 
 /// Bytes, four control tokens, and words that only the model says.

@@ -95,6 +95,8 @@ pub struct Recipe {
     pub context: u32,
     /// Whether text shall begin with [`BEGIN`].
     pub adds_bos: bool,
+    /// How it says that embeddings are pooled, as GGUF numbers it (1 is the mean); none for one that writes.
+    pub pooling: Option<u32>,
 }
 
 impl Default for Recipe {
@@ -106,6 +108,7 @@ impl Default for Recipe {
             seed: 1,
             context: 32_768,
             adds_bos: false,
+            pooling: None,
         }
     }
 }

@@ -35,6 +35,9 @@ struct Args {
     /// The longest context that it says it was made for, in tokens
     #[arg(long, default_value_t = 32_768)]
     context: u32,
+    /// How it pools embeddings, as GGUF numbers it (1 is the mean); one that writes if not said
+    #[arg(long)]
+    pooling: Option<u32>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,6 +81,7 @@ fn main() -> io::Result<()> {
         seed: args.seed,
         context: args.context,
         adds_bos: false,
+        pooling: args.pooling,
     };
     recipe.write(&mut BufWriter::new(File::create(&args.out)?))
 }

@@ -48,6 +48,8 @@ pub(super) fn rounds(scenario: &Scenario, plan: &Plan, launcher: &Launcher) -> R
         Load::Engine(ref load) => engine::rounds(scenario.name, load, plan, launcher),
         Load::Overload => engine::overload::rounds(scenario.name, plan, launcher),
         Load::Relayed => engine::relayed::rounds(scenario.name, plan, launcher),
+        Load::Pace => engine::pace::rounds(scenario.name, plan, launcher),
+        Load::Leave => engine::leave::rounds(scenario.name, plan, launcher),
     }
 }
 
@@ -88,7 +90,11 @@ pub(super) fn in_rotation(
     Ok(rounds)
 }
 
-fn wait_for_quiet(plan: &Plan) -> Result<()> {
+/// Waits for others, as long as the plan's patience lasts.
+///
+/// # Errors
+/// When the machine cannot be asked.
+pub(super) fn wait_for_quiet(plan: &Plan) -> Result<()> {
     if !quiet::wait(plan.patience)? {
         println!("others keep this machine busy; measuring all the same");
     }

@@ -57,6 +57,10 @@ pub(super) enum Load {
     Overload,
     /// Relayed streams beside an engine that has all it can do.
     Relayed,
+    /// Readers of an engine, and prompts that arrive.
+    Pace,
+    /// Clients of an engine that leave.
+    Leave,
 }
 
 /// What has to be there for a load.
@@ -77,7 +81,7 @@ impl Load {
             Self::Closed(_) | Self::Cancel { .. } | Self::Memory | Self::Stalled | Self::Connecting => {
                 Side::Gateway
             }
-            Self::Engine(_) | Self::Overload | Self::Relayed => Side::Engine,
+            Self::Engine(_) | Self::Overload | Self::Relayed | Self::Pace | Self::Leave => Side::Engine,
             Self::Command(_) | Self::Program(_) | Self::Demo => Side::Alone,
         }
     }

@@ -13,7 +13,7 @@ use super::policy::{policy, routes};
 use super::problems::{Complaint, Problems, Report, Spot};
 use super::proxy::EnvProxy;
 use super::raw::{self, Section};
-use super::{Config, IpNet, Key, Limits, targets, url};
+use super::{Config, EngineConfig, IpNet, Key, Limits, ModelRule, UpstreamConfig, engines, targets, url};
 
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
@@ -48,20 +48,7 @@ fn root(top: &mut Section<'_>, env_proxy: &EnvProxy) -> Config {
     {
         top.report.add(&listen.place, complaint);
     }
-    let problems = top.report.count();
-    let (names, upstreams): (Vec<_>, Vec<_>) =
-        top.sections("upstreams", |section| targets::upstream(section, env_proxy)).into_iter().unzip();
-    if upstreams.is_empty() && top.report.count() == problems {
-        let hint = "add [[upstreams]] with `name`, `provider` and `api_key`";
-        top.report.add(&top.place, Complaint::new("no [[upstreams]]: nobody would answer").hint(hint));
-    }
-    targets::unique(&names, "has the same name", &String::new(), top.report);
-    let rules = top.sections("models", |section| targets::model(section, &names));
-    let models = if rules.is_empty() {
-        targets::default_rules(upstreams.len(), top.report, &top.place)
-    } else {
-        targets::rules(rules.into_iter().flatten().collect(), &upstreams, top.report)
-    };
+    let (upstreams, engines, models) = targets(top, env_proxy);
     let defaults = policy(top, &base.defaults);
     let limits = top.section("limits", limits).unwrap_or(base.limits);
     let routes = routes(top, &defaults, &models);
@@ -72,6 +59,7 @@ fn root(top: &mut Section<'_>, env_proxy: &EnvProxy) -> Config {
         trusted_proxies,
         cors_origins,
         upstreams,
+        engines,
         demo: base.demo,
         models,
         routes,
@@ -79,6 +67,44 @@ fn root(top: &mut Section<'_>, env_proxy: &EnvProxy) -> Config {
         limits,
         drain,
     }
+}
+
+/// Who answers, and for which names: an engine is an upstream with a rule of its own, before all others.
+fn targets(
+    top: &mut Section<'_>,
+    env_proxy: &EnvProxy,
+) -> (Vec<UpstreamConfig>, Vec<EngineConfig>, Vec<ModelRule>) {
+    let problems = top.report.count();
+    let (mut names, mut upstreams): (Vec<_>, Vec<_>) =
+        top.sections("upstreams", |section| targets::upstream(section, env_proxy)).into_iter().unzip();
+    let others = upstreams.len();
+    let (engine_names, engines): (Vec<_>, Vec<_>) =
+        top.sections("engines", engines::engine).into_iter().unzip();
+    if upstreams.is_empty() && engines.is_empty() && top.report.count() == problems {
+        let hint =
+            "add [[upstreams]] with `name`, `provider` and `api_key`, or [[engines]] with `name` and `file`";
+        top.report.add(&top.place, Complaint::new("no [[upstreams]]: nobody would answer").hint(hint));
+    }
+    // What stands twice is said of the name, and not again of its rule.
+    let is_first =
+        |at: usize, name: &str| engine_names.iter().position(|spot| spot.value == name) == Some(at);
+    let rule = |(at, name): (usize, &Spot<String>)| Spot {
+        value: ModelRule { pattern: name.value.clone(), upstream: others + at, rename: None },
+        place: name.place.clone(),
+    };
+    let is_rule = |(at, name): &(usize, &Spot<String>)| !name.value.is_empty() && is_first(*at, &name.value);
+    let mut rules: Vec<_> = engine_names.iter().enumerate().filter(is_rule).map(rule).collect();
+    upstreams.extend(engines.iter().map(EngineConfig::upstream));
+    names.extend(engine_names);
+    targets::unique(&names, "has the same name", &String::new(), top.report);
+    let written = top.sections("models", |section| targets::model(section, &names));
+    let has_rules = !written.is_empty();
+    rules.extend(written.into_iter().flatten());
+    let mut rules = targets::rules(rules, &upstreams, top.report);
+    if !has_rules {
+        rules.extend(targets::default_rules(others, top.report, &top.place));
+    }
+    (upstreams, engines, rules)
 }
 
 /// What is wrong with listening there: only loopback may go without keys.

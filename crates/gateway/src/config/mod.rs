@@ -9,12 +9,14 @@
 //! | `env` | `${NAME}` in strings; the configuration without a file |
 //! | `check` | the top level, keys, limits |
 //! | `targets` | upstreams, and the rules that lead to them |
+//! | `engines` | models that this machine computes itself |
 //! | `policy` | clocks, stream settings, routes |
 //! | `url`, `net`, `proxy` | addresses, networks, the proxy that the environment asks for |
 //! | `resolve` | which rule and which policy a request meets |
 //! | `problems` | what is wrong, where, and what to do |
 
 mod check;
+mod engines;
 mod env;
 mod net;
 mod policy;
@@ -33,11 +35,9 @@ use std::time::Duration;
 use firsttoken_wire::Dialect;
 use http::Uri;
 
+pub use self::engines::{EngineConfig, KvType};
 pub use self::problems::Problems;
 pub use self::resolve::{DEFAULT_ROUTE, Target};
-
-/// What the engine of this process is called among upstreams.
-pub const LOCAL: &str = "local";
 
 /// Longest name of a key, tenant, upstream or route, in characters.
 pub const NAME_CHARS_MAX: usize = 64;
@@ -57,6 +57,8 @@ pub struct Config {
     pub cors_origins: Vec<String>,
     /// Who answers.
     pub upstreams: Vec<UpstreamConfig>,
+    /// Models that this machine computes itself; each is one of `upstreams` too.
+    pub engines: Vec<EngineConfig>,
     /// The model that answers because nobody else was configured: its name, and what it is.
     pub demo: Option<(String, String)>,
     /// Which model name goes where, first match wins.
@@ -112,32 +114,6 @@ impl Config {
         config
     }
 
-    /// Answers by the engine of this process what asks for one of `models`, before any other rule. A
-    /// configuration that has nobody else lets it answer whatever is asked without a model.
-    #[must_use]
-    pub fn with_engine(mut self, models: &[String]) -> Self {
-        let upstream = self.upstreams.len();
-        self.upstreams.push(UpstreamConfig {
-            name: LOCAL.to_owned(),
-            provider: Provider::OpenAi,
-            base_url: Uri::from_static("http://engine"),
-            auth: Auth::None,
-            proxy: None,
-            h2c: false,
-            responses: false,
-            local: true,
-        });
-        let rule = |name: &String| ModelRule { pattern: name.clone(), upstream, rename: None };
-        self.models.splice(0..0, models.iter().map(rule));
-        self
-    }
-
-    /// Answers by a demo model in the engine of this process; `about` is told to who lists the models.
-    #[must_use]
-    pub fn with_demo(self, name: &str, about: &str) -> Self {
-        Self { demo: Some((name.to_owned(), about.to_owned())), ..self.with_engine(&[name.to_owned()]) }
-    }
-
     /// Listens elsewhere than the file says, as a flag may ask.
     ///
     /// # Errors
@@ -157,6 +133,7 @@ impl Config {
             trusted_proxies: Vec::new(),
             cors_origins: Vec::new(),
             upstreams: Vec::new(),
+            engines: Vec::new(),
             demo: None,
             models: Vec::new(),
             routes: Vec::new(),
@@ -213,7 +190,7 @@ pub struct UpstreamConfig {
     pub h2c: bool,
     /// Whether it serves OpenAI's `/v1/responses` itself; where not, that is translated.
     pub responses: bool,
-    /// Whether it is the engine of this process, and no network lies between.
+    /// Whether it is an engine of this machine, and no network lies between.
     pub local: bool,
 }
 

@@ -220,14 +220,14 @@ pub(super) fn rules(
     rules.into_iter().map(|spot| spot.value).collect()
 }
 
-/// The rules where the file has none: the one upstream answers for every name.
-pub(super) fn default_rules(upstreams: usize, report: &mut Report, place: &Place) -> Vec<ModelRule> {
+/// The rule where the file has none: the one upstream answers for every name. Engines answer for theirs.
+pub(super) fn default_rules(upstreams: usize, report: &mut Report, place: &Place) -> Option<ModelRule> {
     if upstreams > 1 {
         let message = "there is more than one upstream, but no [[models]] says which answers for what";
         let hint = "add [[models]] with `name = \"gpt-*\"` and `upstream = \"…\"`";
         report.add(place, Complaint::new(message).hint(hint));
     }
-    vec![ModelRule { pattern: "*".to_owned(), upstream: 0, rename: None }]
+    (upstreams > 0).then(|| ModelRule { pattern: "*".to_owned(), upstream: 0, rename: None })
 }
 
 /// Checks a name; see [`check_name`].

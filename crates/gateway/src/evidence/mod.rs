@@ -9,6 +9,7 @@
 
 pub(crate) mod canary;
 mod filing;
+pub(crate) mod merge;
 pub(crate) mod metrics;
 mod record;
 mod stamps;

@@ -4,7 +4,8 @@
 //! [`delivery`]: when an answer went out; [`streams`]: each stream of HTTP/2. [`service`]: the order
 //! in which a request is judged, by [`endpoint`], [`inbound`], [`headers`], [`forwarded`], [`models`] and
 //! [`cors`]; [`plan`]: what is then sent, and in which dialect.
-//! [`body`]: what is written back; [`openapi`]: all of that, described; [`page`]: what a browser sees.
+//! [`engines`]: what those of this machine say of themselves. [`body`]: what is written back;
+//! [`page`]: what a browser sees; [`openapi`]: all of that, described.
 //!
 //! Invariant: nothing leaves for an upstream before every check has passed.
 
@@ -13,6 +14,7 @@ pub(crate) mod client;
 mod cors;
 pub(crate) mod delivery;
 mod endpoint;
+mod engines;
 mod forwarded;
 pub(crate) mod headers;
 mod inbound;

@@ -133,6 +133,7 @@ impl Reload {
         let changed = [
             ("listen", old.listen != new.listen),
             ("threads", old.threads != new.threads),
+            ("engines", old.engines != new.engines),
             ("limits.timelines_max", old.limits.timelines_max != new.limits.timelines_max),
         ];
         let late = changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();

@@ -21,6 +21,7 @@ use crate::front::body::{Body, EarlyBody, Opening, Telling, Voice};
 use crate::front::client::{ClientState, Drain};
 use crate::front::cors;
 use crate::front::endpoint::{self, Endpoint};
+use crate::front::engines;
 use crate::front::forwarded;
 use crate::front::headers;
 use crate::front::inbound;
@@ -73,9 +74,8 @@ async fn route(setup: &Arc<Setup>, peer: Peer, parts: &request::Parts, body: Inc
     };
     match endpoint {
         Endpoint::Health => plain(StatusCode::OK, "ok\n"),
-        Endpoint::Ready if setup.shared.ready.load(Relaxed) => plain(StatusCode::OK, "ready\n"),
-        Endpoint::Ready => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        Endpoint::Metrics => metrics(setup, &peer, &parts.headers),
+        Endpoint::Ready => ready(setup).await,
+        Endpoint::Metrics => metrics(setup, &peer, &parts.headers).await,
         Endpoint::OpenApi => json(StatusCode::OK, openapi::document()),
         Endpoint::Page => page::index(),
         Endpoint::Sample => {
@@ -89,7 +89,19 @@ async fn route(setup: &Arc<Setup>, peer: Peer, parts: &request::Parts, body: Inc
     }
 }
 
-fn metrics(setup: &Setup, peer: &Peer, headers: &HeaderMap) -> Response<Body> {
+/// Whether traffic may come: not once a drain began, and not while an engine of this machine is stuck.
+async fn ready(setup: &Arc<Setup>) -> Response<Body> {
+    if !setup.shared.ready.load(Relaxed) {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    }
+    let faults = engines::faults(setup).await;
+    match faults.is_empty() {
+        true => plain(StatusCode::OK, "ready\n"),
+        false => plain(StatusCode::SERVICE_UNAVAILABLE, faults),
+    }
+}
+
+async fn metrics(setup: &Arc<Setup>, peer: &Peer, headers: &HeaderMap) -> Response<Body> {
     let (key, _) = headers::presented_key(headers);
     // A proxy on this machine brings callers from others, known to us or not.
     let is_local = peer.addr.is_loopback() && !forwarded::is_forwarded(headers);
@@ -98,7 +110,7 @@ fn metrics(setup: &Setup, peer: &Peer, headers: &HeaderMap) -> Response<Body> {
             ApiError::new(ErrorKind::Authentication, "metrics need one of the gateway's keys, or loopback");
         return error_response(Dialect::OpenAiOther, &error, None);
     }
-    let mut response = plain(StatusCode::OK, setup.shared.evidence.render_metrics());
+    let mut response = plain(StatusCode::OK, engines::metrics(setup).await);
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

@@ -5,6 +5,7 @@
 use std::error::Error as StdError;
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -16,7 +17,7 @@ use hyper_util::client::legacy::connect::dns::{GaiAddrs, GaiResolver, Name};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
 use super::io::Io;
@@ -25,6 +26,18 @@ use crate::config::UpstreamConfig;
 /// Opens in-memory pipes in place of sockets.
 pub type Pipes = Arc<dyn Fn(&UpstreamConfig) -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
 
+/// The way to an engine of this machine.
+#[derive(Debug)]
+pub enum Way {
+    /// It runs in this process.
+    Pipe(tokio::io::DuplexStream),
+    /// It runs in its own, and listens there.
+    Socket(PathBuf),
+}
+
+/// Finds the way to an engine.
+pub type Engines = Arc<dyn Fn(&UpstreamConfig) -> io::Result<Way> + Send + Sync>;
+
 /// What upstreams are reached over.
 #[derive(Clone)]
 pub enum Network {
@@ -32,17 +45,17 @@ pub enum Network {
     Sockets,
     /// In-memory pipes for all: tests run the whole gateway on a paused clock.
     Pipes(Pipes),
-    /// The real one, and a pipe to the engine of this process.
-    Engine(Pipes),
+    /// The real one, and what leads to the engines of this machine.
+    Engines(Engines),
 }
 
 impl Network {
-    /// How `upstream` is reached, if by a pipe.
-    const fn pipe(&self, upstream: &UpstreamConfig) -> Option<&Pipes> {
+    /// The way to `upstream`, where it is not the network.
+    fn way(&self, upstream: &UpstreamConfig) -> Option<io::Result<Way>> {
         match self {
-            Self::Pipes(open) => Some(open),
-            Self::Engine(open) if upstream.local => Some(open),
-            Self::Engine(_) | Self::Sockets => None,
+            Self::Pipes(open) => Some(open(upstream).map(Way::Pipe)),
+            Self::Engines(find) if upstream.local => Some(find(upstream)),
+            Self::Engines(_) | Self::Sockets => None,
         }
     }
 }
@@ -72,8 +85,13 @@ impl Dialer {
 
     /// Connects. The caller keeps the connect clock.
     pub(crate) async fn dial(&self) -> Result<Dialed, Failure> {
-        if let Some(open) = self.network.pipe(&self.config) {
-            let io = Io::Pipe(open(&self.config).map_err(|e| failure(Kind::Connect, &self.config, &e))?);
+        if let Some(way) = self.network.way(&self.config) {
+            let connected = match way {
+                Ok(Way::Pipe(pipe)) => Ok(Io::Pipe(pipe)),
+                Ok(Way::Socket(path)) => UnixStream::connect(path).await.map(Io::Unix),
+                Err(error) => Err(error),
+            };
+            let io = connected.map_err(|e| failure(Kind::Connect, &self.config, &e))?;
             return Ok(Dialed { io, is_h2: self.config.h2c });
         }
         let uri = &self.config.base_url;

@@ -1,7 +1,7 @@
 //! The one seam upstream: a request goes in, a head and a source of bytes come out.
 //!
-//! A remote provider is [`remote::Remote`]; the in-process engine and a race of several will be other
-//! implementations of [`Upstream`].
+//! A remote provider is [`remote::Remote`], and so is an engine of this machine; a race of several will be
+//! another implementation of [`Upstream`].
 //!
 //! Invariant: dropping the future of [`Upstream::send`], or an [`Answer`], aborts the request at the
 //! upstream; nothing runs on in the background.
@@ -22,7 +22,7 @@ use firsttoken_logic::clocks::Clocks;
 use firsttoken_logic::failure::Failure;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
-pub use dial::{Network, Pipes};
+pub use dial::{Engines, Network, Pipes, Way};
 pub(crate) use h1::Broken;
 pub(crate) use remote::Remote;
 

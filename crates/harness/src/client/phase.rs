@@ -43,6 +43,10 @@ pub struct Phase {
     pub out: usize,
     /// The likeliest token always, in place of a draw.
     pub greedy: bool,
+    /// Nothing is read behind the first content.
+    pub stall: bool,
+    /// Whoever has no whole answer by then closes the connection, ms after coming.
+    pub leave_ms: usize,
     /// How many arrive in a minute, on the average.
     pub rate: usize,
     /// For how long they arrive, s.
@@ -64,6 +68,8 @@ impl Default for Phase {
             own: 0,
             out: 1,
             greedy: false,
+            stall: false,
+            leave_ms: usize::MAX,
             rate: 60,
             seconds: 60,
             ttft_ms: usize::MAX,
@@ -87,32 +93,44 @@ impl FromStr for Phase {
         };
         let mut phase = Self { name: name.to_owned(), how, ..Self::default() };
         for word in words {
-            if word == "greedy" {
-                phase.greedy = true;
-                continue;
+            match word {
+                "greedy" => phase.greedy = true,
+                "stall" => phase.stall = true,
+                word => phase.set(word)?,
             }
-            let (key, number) = word.split_once('=').ok_or_else(|| format!("{word}: KEY=NUMBER"))?;
-            let place = match key {
-                "count" => &mut phase.count,
-                "shared" => &mut phase.shared,
-                "each" => &mut phase.each,
-                "own" => &mut phase.own,
-                "out" => &mut phase.out,
-                "rate" => &mut phase.rate,
-                "seconds" => &mut phase.seconds,
-                "ttft_ms" => &mut phase.ttft_ms,
-                "itl_ms" => &mut phase.itl_ms,
-                _ => {
-                    let known = "count, shared, each, own, out, rate, seconds, ttft_ms or itl_ms";
-                    return Err(format!("{key}: {known}"));
-                }
-            };
-            *place = number.parse().map_err(|e| format!("{word}: {e}"))?;
         }
         if phase.count * phase.out * phase.rate == 0 || phase.shared + phase.each + phase.own == 0 {
             return Err(format!("{text}: a request, a letter and a token at least"));
         }
+        if phase.stall && phase.leave_ms == usize::MAX {
+            return Err(format!("{text}: who stalls never ends, but by leave_ms"));
+        }
         Ok(phase)
+    }
+}
+
+impl Phase {
+    /// Takes `KEY=NUMBER`.
+    fn set(&mut self, word: &str) -> Result<(), String> {
+        let (key, number) = word.split_once('=').ok_or_else(|| format!("{word}: KEY=NUMBER"))?;
+        let place = match key {
+            "count" => &mut self.count,
+            "shared" => &mut self.shared,
+            "each" => &mut self.each,
+            "own" => &mut self.own,
+            "out" => &mut self.out,
+            "leave_ms" => &mut self.leave_ms,
+            "rate" => &mut self.rate,
+            "seconds" => &mut self.seconds,
+            "ttft_ms" => &mut self.ttft_ms,
+            "itl_ms" => &mut self.itl_ms,
+            _ => {
+                let known = "count, shared, each, own, out, leave_ms, rate, seconds, ttft_ms or itl_ms";
+                return Err(format!("{key}: {known}"));
+            }
+        };
+        *place = number.parse().map_err(|e| format!("{word}: {e}"))?;
+        Ok(())
     }
 }
 
@@ -174,9 +192,15 @@ mod tests {
         let phase: Phase = "cold:together,count=8,shared=2048,own=64,out=32".parse().unwrap();
         assert_eq!((phase.how, phase.count, phase.shared, phase.own), (How::Together, 8, 2048, 64));
         assert_eq!((phase.each, phase.out, phase.greedy), (0, 32, false));
-        for wrong in
-            ["x", "x:now,own=1", "x:beside,own", "x:beside,owm=1", "x:beside,own=1,count=0", "x:beside"]
-        {
+        for wrong in [
+            "x",
+            "x:now,own=1",
+            "x:beside,own",
+            "x:beside,owm=1",
+            "x:beside,own=1,count=0",
+            "x:beside",
+            "x:beside,own=1,stall",
+        ] {
             assert!(wrong.parse::<Phase>().is_err(), "{wrong}");
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! - TTFT = first content read − request written
 //! - ITL = content to content as read; of requests *beside*, only the gaps that touch the later phases
+//! - of those who leave or stall as they are told: only how many
 //! - of requests *arriving*: how many were refused with 429, had no better luck when they came again after
 //!   exactly `Retry-After`, or were good (their TTFT then counts from the first time they came)
 //! - TPOT = (last content − first content) ÷ (tokens as the server counts them − 1), per request
@@ -68,6 +69,8 @@ pub struct PhaseReport {
     pub refused_again: u64,
     /// Answers that began soon enough and kept their pace, by the phase's own words.
     pub good: u64,
+    /// Requests whose client left, as it was told to.
+    pub left: u64,
     /// Requests with an answer, or the beginning of one if they ran beside the others.
     pub requests: u64,
     /// Tokens of the longest prompt, as the server counts.
@@ -95,6 +98,7 @@ struct Exchange {
     /// Answers of 429, at most two.
     refused: u64,
     over: bool,
+    left: bool,
     problem: Option<String>,
 }
 
@@ -159,16 +163,19 @@ impl Group {
         let request = plan.target.post(&body);
         let exchange = Rc::new((RefCell::default(), Notify::new()));
         self.exchanges.push(Rc::clone(&exchange));
-        let addr = plan.target.addr;
+        let (addr, stall) = (plan.target.addr, self.phase.stall);
+        let stays = Duration::from_millis(self.phase.leave_ms as u64);
         self.tasks.spawn_local(async move {
             let (cell, notify) = &*exchange;
             sleep(after).await;
-            let heard = ask(addr, &request, cell, notify).await;
+            let heard = timeout(stays, ask(addr, &request, stall, cell, notify)).await;
             let mut exchange = cell.borrow_mut();
             exchange.over = true;
+            exchange.left = heard.is_err();
             exchange.problem = match heard {
-                Ok(status) => exchange.said.problem(status),
-                Err(error) => Some(error.to_string()),
+                Ok(Ok(status)) => exchange.said.problem(status),
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => None,
             };
             drop(exchange);
             notify.notify_one();
@@ -199,12 +206,13 @@ async fn join(tasks: &mut JoinSet<()>) {
 async fn ask(
     addr: std::net::SocketAddr,
     request: &[u8],
+    stall: bool,
     cell: &RefCell<Exchange>,
     notify: &Notify,
 ) -> io::Result<u16> {
     let mut status = 0;
     for _ in 0..2 {
-        let reader = hear(addr, request, cell, notify).await?;
+        let reader = hear(addr, request, stall, cell, notify).await?;
         status = reader.status();
         if status != REFUSED {
             break;
@@ -219,10 +227,11 @@ async fn ask(
     Ok(status)
 }
 
-/// Sends the request and listens to the end of its answer.
+/// Sends the request and listens to the end of its answer, or to its first content only.
 async fn hear(
     addr: std::net::SocketAddr,
     request: &[u8],
+    stall: bool,
     cell: &RefCell<Exchange>,
     notify: &Notify,
 ) -> io::Result<Reader> {
@@ -236,6 +245,9 @@ async fn hear(
             return Ok(reader);
         }
         notify.notify_one();
+        if stall && !cell.borrow().said.at_ns.is_empty() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -272,6 +284,10 @@ fn report(groups: &[Group], end_ns: u64) -> Report {
                 (problem, _) => problem.clone(),
             };
             phase.count_refusals(exchange.refused);
+            if exchange.left {
+                phase.report.left += 1;
+                continue;
+            }
             match problem {
                 // To be sent away is no failure of a server that has too much to do, if it says so in time.
                 Some(_) if group.phase.how == How::Arriving && exchange.refused > 1 => {}

@@ -33,8 +33,13 @@ pub(crate) fn completion(model: &Model, body: &[u8]) -> Result<Asked, ApiError> 
     let output_max = room(model, prompt.len(), Some(max_tokens), "prompt")?;
     let echo = echo.then(|| text(model, &prompt));
     let manner = manner(model, &request)?;
-    let asked = asked(prompt, output_max, request.stream);
-    Ok(Asked { manner, request: asked, stream: request.stream, echo, cites: None })
+    Ok(Asked {
+        manner,
+        request: asked(model, prompt, output_max, request.stream),
+        stream: request.stream,
+        echo,
+        cites: None,
+    })
 }
 
 /// The tokens of a prompt: a text, or tokens. A list may hold one of them.
@@ -46,7 +51,7 @@ fn prompt(model: &Model, prompt: &Value) -> Result<Vec<u32>, ApiError> {
             [Value::String(_) | Value::Array(_), ..] => {
                 return Err(unsupported("one prompt at a time; ask once for each").at("prompt"));
             }
-            tokens => ids(model, tokens, "prompt")?,
+            tokens => ids(model.vocabulary.size(), tokens, "prompt")?,
         },
         _ => return Err(invalid("expected a text or a list of tokens").at("prompt")),
     };
@@ -56,12 +61,11 @@ fn prompt(model: &Model, prompt: &Value) -> Result<Vec<u32>, ApiError> {
     }
 }
 
-/// Tokens that the model has.
-fn ids(model: &Model, list: &[Value], field: &str) -> Result<Vec<u32>, ApiError> {
-    let size = model.vocabulary.size();
+/// Tokens of a vocabulary of that size.
+pub(super) fn ids(size: u32, list: &[Value], field: &str) -> Result<Vec<u32>, ApiError> {
     let id = |(at, token): (usize, &Value)| {
         let known = token.as_u64().and_then(|token| u32::try_from(token).ok()).filter(|token| *token < size);
-        let wrong = || invalid(format!("expected a token of {}, 0 to {}", model.name, size - 1));
+        let wrong = || invalid(format!("expected a token of this model, 0 to {}", size - 1));
         known.ok_or_else(|| wrong().at(format!("{field}[{at}]")))
     };
     list.iter().enumerate().map(id).collect()
@@ -95,9 +99,9 @@ pub(crate) fn content(model: &Model, body: &[u8]) -> Result<Value, ApiError> {
     let Some(Value::Array(tokens)) = fields.get("tokens") else {
         return Err(invalid("expected a list of tokens").at("tokens"));
     };
-    Ok(json!({ "content": text(model, &ids(model, tokens, "tokens")?) }))
+    Ok(json!({ "content": text(model, &ids(model.vocabulary.size(), tokens, "tokens")?) }))
 }
 
-fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     serde_json::from_slice(body).map_err(|error| invalid(format!("the body is no JSON object: {error}")))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use firsttoken_local::{Local, demo};
+use firsttoken_local::{Loaded, Local, demo};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
@@ -19,7 +19,9 @@ impl Demo {
 
     /// Tokens that were guessed so far, and those of them that were right.
     pub(crate) fn guesses(&self) -> (u64, u64) {
-        let counters = self.0.models()[0].engine().status().counters;
+        let loaded = self.0.loaded();
+        let Some(Loaded::Writes(model)) = loaded.first() else { panic!("it stays loaded") };
+        let counters = model.engine().status().counters;
         (counters.drafted, counters.accepted)
     }
 

@@ -4,7 +4,9 @@
 #![cfg(test)]
 
 mod answers;
+mod embeddings;
 mod forms;
+mod idle;
 mod refusals;
 mod rig;
 mod state;

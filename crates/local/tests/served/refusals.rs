@@ -58,8 +58,8 @@ async fn what_is_wrong_is_named() {
         body["model"] = json!(NAME);
         assert_refused(&rig, path, body, (400, json!(field), code)).await;
     }
-    assert_refused(&rig, "/v1/embeddings", json!({}), (404, Value::Null, "unknown_path")).await;
-    assert_eq!(rig.local.models()[0].engine().status().counters.steps, 0, "nothing was computed");
+    assert_refused(&rig, "/v1/images", json!({}), (404, Value::Null, "unknown_path")).await;
+    assert_eq!(rig.status().counters.steps, 0, "nothing was computed");
 }
 
 async fn assert_refused(rig: &Rig, path: &str, body: Value, expected: (u16, Value, &str)) {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use firsttoken_local::{Local, Model, Options};
+use firsttoken_engine::driver::Status;
+use firsttoken_local::{Loaded, Local, Options};
 use firsttoken_synth::{Mind, Recipe, TEMPLATE};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -34,7 +35,7 @@ pub(crate) const HISTORY: &str = "{% for m in messages %}{% for c in m.tool_call
 pub(crate) struct Rig {
     pub(crate) local: Arc<Local>,
     recipe: Recipe,
-    file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 impl Drop for Rig {
@@ -51,21 +52,34 @@ impl Rig {
 
     /// Tokens in rings of so many, and so many guesses at once.
     pub(crate) fn of(template: &str, ring: u32, guesses_max: u32) -> Self {
+        let recipe =
+            Recipe { mind: Mind::Peaked { ring, astray: 0.0 }, context: CONTEXT, ..Recipe::default() };
+        Self::run(recipe, template, |options| Options { guesses_max, ..options })
+    }
+
+    /// Any model, run as `how` says.
+    pub(crate) fn run(recipe: Recipe, template: &str, how: impl FnOnce(Options) -> Options) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let file =
             std::env::temp_dir().join(format!("firsttoken-local-{}-{number}.gguf", std::process::id()));
-        let recipe =
-            Recipe { mind: Mind::Peaked { ring, astray: 0.0 }, context: CONTEXT, ..Recipe::default() };
         std::fs::write(&file, with_template(recipe.bytes().unwrap(), template)).unwrap();
-        let model = Model::start(Options {
-            file: file.clone(),
-            name: NAME.to_owned(),
+        let usual = Options {
             cells: Some(CONTEXT * 2),
             threads: Some(NonZeroU32::MIN),
-            guesses_max,
-        });
-        Self { local: Local::new(vec![model.unwrap()]), recipe, file }
+            guesses_max: 0,
+            ..Options::new(&file, NAME)
+        };
+        let model = Loaded::start(how(usual)).unwrap();
+        Self { local: Local::new(vec![model]), recipe, file }
+    }
+
+    /// How the engine is, where one is loaded.
+    pub(crate) fn status(&self) -> Status {
+        match &self.local.loaded()[..] {
+            [Loaded::Writes(model)] => model.engine().status(),
+            _ => Status::default(),
+        }
     }
 
     /// The tokens that follow `last`.

@@ -10,7 +10,7 @@ use crate::rig::{NAME, PLAIN, Rig, asking};
 /// Lets others work until nothing is at work: the last piece is heard a moment before its step is over.
 async fn idle(rig: &Rig) -> Status {
     loop {
-        let status = rig.local.models()[0].engine().status();
+        let status = rig.status();
         if status.running == 0 && status.step.is_none() {
             return status;
         }
@@ -25,7 +25,7 @@ async fn who_leaves_in_mid_stream_leaves_nothing_behind() {
     let reply = rig.send(Method::POST, "/v1/chat/completions", &asked).await;
     let mut body = reply.into_body();
     body.frame().await.unwrap().unwrap();
-    assert_eq!(rig.local.models()[0].engine().status().running, 1);
+    assert_eq!(rig.status().running, 1);
     drop(body);
     let status = idle(&rig).await;
     assert_eq!(status.cells_used, status.cells_idle, "what is left is kept for who comes next");
@@ -37,11 +37,11 @@ async fn who_leaves_in_mid_stream_leaves_nothing_behind() {
 #[tokio::test]
 async fn who_leaves_before_the_answer_is_whole_is_not_answered() {
     let rig = Rig::new(PLAIN);
-    let (asked, engine) = (asking(json!({"max_tokens": 2000})), rig.local.models()[0].engine());
+    let asked = asking(json!({"max_tokens": 2000}));
     {
         let mut reply = std::pin::pin!(rig.post("/v1/chat/completions", &asked));
         let works = async {
-            while engine.status().counters.steps < 3 {
+            while rig.status().counters.steps < 3 {
                 tokio::task::yield_now().await;
             }
         };

@@ -157,13 +157,28 @@ impl Pool {
         if count > self.cells.free() {
             return false;
         }
-        let mut missing = count;
-        while missing > 0 {
-            let end = self.end(seq);
-            let room = (BLOCK - end % BLOCK).min(missing);
-            let cells = self.cells.take(room).expect("so many are free");
-            self.append(seq, end, room, cells);
-            missing -= room;
+        let Self { cells, blocks, vacant, tables, idle } = self;
+        let table = tables.entry(seq).or_default();
+        *idle += if table.live { 0 } else { count };
+        let end = table.end + count;
+        while table.end < end {
+            let room = (BLOCK - table.end % BLOCK).min(end - table.end);
+            // To its last block where that is its own, else to a new one.
+            let own = table
+                .blocks
+                .last()
+                .filter(|last| !table.end.is_multiple_of(BLOCK) && blocks[last.0 as usize].refs == 1);
+            let id = own.copied().unwrap_or_else(|| {
+                let live = u32::from(table.live);
+                let new = Block { start: table.end, len: 0, cells: Vec::new(), refs: 1, live };
+                let id = insert(blocks, vacant, new);
+                table.blocks.push(id);
+                id
+            });
+            let block = &mut blocks[id.0 as usize];
+            cells.take(room, &mut block.cells);
+            block.len += room;
+            table.end += room;
         }
         true
     }
@@ -241,35 +256,6 @@ impl Pool {
         ids.map(|id| &self.blocks[id.0 as usize])
     }
 
-    /// Adds cells at the end of a table: to its last block where that is its own, else in a new one.
-    fn append(&mut self, seq: SeqId, start: u32, len: u32, cells: Vec<Range<u32>>) {
-        let table = self.tables.entry(seq).or_default();
-        table.end = start + len;
-        let live = table.live;
-        self.idle += if live { 0 } else { len };
-        if !start.is_multiple_of(BLOCK)
-            && let Some(last) = table.blocks.last()
-            && let block = &mut self.blocks[last.0 as usize]
-            && block.refs == 1
-        {
-            block.len += len;
-            block.cells.extend(cells);
-            return;
-        }
-        let id = self.insert(Block { start, len, cells, refs: 1, live: u32::from(live) });
-        self.tables.entry(seq).or_default().blocks.push(id);
-    }
-
-    fn insert(&mut self, block: Block) -> BlockId {
-        if let Some(id) = self.vacant.pop() {
-            self.blocks[id.0 as usize] = block;
-            return id;
-        }
-        let id = BlockId(u32::try_from(self.blocks.len()).expect("fewer blocks than cells"));
-        self.blocks.push(block);
-        id
-    }
-
     fn release(&mut self, id: BlockId, live: bool) {
         let block = &mut self.blocks[id.0 as usize];
         block.refs -= 1;
@@ -302,7 +288,7 @@ impl Pool {
             Block { start: position, len: block.end() - position, cells, refs: block.refs, live: block.live };
         block.len = position - block.start;
         let start = block.start;
-        let upper = self.insert(upper);
+        let upper = insert(&mut self.blocks, &mut self.vacant, upper);
         for table in self.tables.values_mut() {
             let at = table.blocks.partition_point(|id| self.blocks[id.0 as usize].start < start);
             if table.blocks.get(at) == Some(&around) {
@@ -310,6 +296,17 @@ impl Pool {
             }
         }
     }
+}
+
+/// Gives `block` a name.
+fn insert(blocks: &mut Vec<Block>, vacant: &mut Vec<BlockId>, block: Block) -> BlockId {
+    if let Some(id) = vacant.pop() {
+        blocks[id.0 as usize] = block;
+        return id;
+    }
+    let id = BlockId(u32::try_from(blocks.len()).expect("fewer blocks than cells"));
+    blocks.push(block);
+    id
 }
 
 /// Leaves the first `count` cells in `ranges`, and returns the others.

@@ -15,7 +15,7 @@ use core::ops::Range;
 pub struct Cells {
     total: u32,
     used: u32,
-    /// Start of each free range, and its end.
+    /// End of each free range, and its start: what is taken from below moves no key.
     free: BTreeMap<u32, u32>,
 }
 
@@ -23,7 +23,7 @@ impl Cells {
     /// `total` cells, all of them free.
     #[must_use]
     pub fn new(total: u32) -> Self {
-        let free = (total > 0).then_some((0, total)).into_iter().collect();
+        let free = (total > 0).then_some((total, 0)).into_iter().collect();
         Self { total, used: 0, free }
     }
 
@@ -49,29 +49,33 @@ impl Cells {
     #[must_use]
     pub fn top(&self) -> u32 {
         match self.free.last_key_value() {
-            Some((&start, &end)) if end == self.total => start,
+            Some((&end, &start)) if end == self.total => start,
             _ => self.total,
         }
     }
 
-    /// Takes the lowest `count` free cells, or none where there are fewer.
-    #[must_use]
-    pub fn take(&mut self, count: u32) -> Option<Vec<Range<u32>>> {
-        if count > self.free() {
-            return None;
-        }
-        let (mut taken, mut missing) = (Vec::with_capacity(1), count);
+    /// Adds the lowest `count` free cells to `taken`.
+    ///
+    /// # Panics
+    /// When there are fewer: whoever takes asks first.
+    pub fn take(&mut self, count: u32, taken: &mut Vec<Range<u32>>) {
+        let mut missing = count;
         while missing > 0 {
-            let (start, end) = self.free.pop_first().expect("as many are free as the books say");
+            let mut lowest = self.free.first_entry().expect("as many are free as the books say");
+            let (start, end) = (*lowest.get(), *lowest.key());
             let cut = end.min(start + missing);
             if cut < end {
-                self.free.insert(cut, end);
+                *lowest.get_mut() = cut;
+            } else {
+                lowest.remove();
             }
             missing -= cut - start;
-            taken.push(start..cut);
+            match taken.last_mut() {
+                Some(last) if last.end == start => last.end = cut,
+                _ => taken.push(start..cut),
+            }
         }
         self.used += count;
-        Some(taken)
     }
 
     /// Gives cells back.
@@ -79,20 +83,15 @@ impl Cells {
     /// # Panics
     /// When one of them was free: the books would be wrong from there on.
     pub fn give(&mut self, range: Range<u32>) {
-        let Range { mut start, mut end } = range;
+        let Range { start, end } = range;
         assert!(start < end && end <= self.total, "cells {start}..{end} of {}", self.total);
         self.used -= end - start;
-        if let Some((&below, &below_end)) = self.free.range(..end).next_back() {
-            assert!(below_end <= start, "cells {start}..{end} were free already");
-            if below_end == start {
-                self.free.remove(&below);
-                start = below;
-            }
+        let low = self.free.remove(&start).unwrap_or(start);
+        match self.free.range_mut(start + 1..).next() {
+            Some((_, above)) if *above < end => panic!("cells {start}..{end} were free already"),
+            Some((_, above)) if *above == end => *above = low,
+            _ => _ = self.free.insert(end, low),
         }
-        if let Some(above_end) = self.free.remove(&end) {
-            end = above_end;
-        }
-        self.free.insert(start, end);
     }
 }
 
@@ -100,27 +99,32 @@ impl Cells {
 mod tests {
     use super::*;
 
+    fn taken(cells: &mut Cells, count: u32) -> Vec<Range<u32>> {
+        let mut taken = Vec::new();
+        cells.take(count, &mut taken);
+        taken
+    }
+
     #[test]
     fn the_lowest_free_cells_are_taken_first() {
         let mut cells = Cells::new(10);
-        assert_eq!(cells.take(6), Some(alloc::vec![0..6]));
+        assert_eq!(taken(&mut cells, 6), core::iter::once(0..6).collect::<Vec<_>>());
         cells.give(1..3);
         cells.give(4..5);
         assert_eq!((cells.free(), cells.top()), (7, 6));
-        assert_eq!(cells.take(4), Some(alloc::vec![1..3, 4..5, 6..7]));
+        assert_eq!(taken(&mut cells, 4), [1..3, 4..5, 6..7]);
         assert_eq!(cells.top(), 7);
-        assert_eq!(cells.take(4), None);
         assert_eq!((cells.used(), cells.free()), (7, 3));
     }
 
     #[test]
     fn what_comes_back_joins_its_neighbours() {
         let mut cells = Cells::new(8);
-        assert!(cells.take(8).is_some());
+        taken(&mut cells, 8);
         for range in [0..2, 4..6, 2..4, 6..8] {
             cells.give(range);
         }
-        assert_eq!(cells.free, BTreeMap::from([(0, 8)]));
+        assert_eq!(cells.free, BTreeMap::from([(8, 0)]));
         assert_eq!(cells.top(), 0);
     }
 
@@ -128,7 +132,7 @@ mod tests {
     #[should_panic(expected = "were free already")]
     fn a_cell_comes_back_once() {
         let mut cells = Cells::new(8);
-        assert!(cells.take(4).is_some());
+        taken(&mut cells, 4);
         cells.give(2..4);
         cells.give(3..4);
     }

@@ -3,14 +3,16 @@
 //!
 //! - [`table`]: what is asked of them, and the bars
 //! - [`rig`]: the processes
-//! - [`overload`], [`relayed`]: two scenarios that are more than phases
+//! - [`overload`], [`relayed`], [`pace`], [`leave`]: scenarios that are more than phases
 //!
 //! Whoever has its turn has the machine: a fresh process, with a cache as empty as its neighbour's, that
 //! ends with the turn. Only where a scenario is about a cache that is full does ours live on.
 //!
 //! Invariant: both sides hear the same phases with the same prompts, and a failed request is said.
 
+pub(super) mod leave;
 pub(super) mod overload;
+pub(super) mod pace;
 pub(super) mod relayed;
 mod rig;
 pub(super) mod table;

@@ -83,6 +83,19 @@ impl<'a> Stage<'a> {
         self.start("firsttoken", &mut command, addr, "/readyz")
     }
 
+    /// Our gateway with an engine of its own, by these keys of its configuration.
+    ///
+    /// # Errors
+    /// When it does not come up; its log is in the message.
+    pub(super) fn configured(&self, keys: &str) -> Result<Server> {
+        let addr = free_port()?;
+        let engine = format!("[[engines]]\nname = \"{MODEL}\"\nfile = {:?}\n{keys}", self.model);
+        let config = self.launcher.file(&format!("engine-{}.toml", addr.port()), &engine)?;
+        let mut command = self.bare(addr);
+        command.arg("--config").arg(config);
+        self.start("firsttoken", &mut command, addr, "/readyz")
+    }
+
     fn start(
         &self,
         what: &'static str,
@@ -103,8 +116,14 @@ impl<'a> Stage<'a> {
     }
 
     fn ours(&self, addr: SocketAddr) -> Command {
+        let mut command = self.bare(addr);
+        command.arg("--model").arg(&self.model);
+        command
+    }
+
+    fn bare(&self, addr: SocketAddr) -> Command {
         let mut command = self.launcher.everywhere(&self.launcher.engine);
-        command.args(["serve", "--listen", &addr.to_string(), "--model"]).arg(&self.model);
+        command.args(["serve", "--listen", &addr.to_string()]);
         // A provider of the caller's has no part in this.
         command.env_remove("OPENAI_API_KEY").env_remove("ANTHROPIC_API_KEY").env("FIRSTTOKEN_LOG", "warn");
         command
@@ -131,14 +150,28 @@ impl<'a> Stage<'a> {
     }
 }
 
+impl Server {
+    /// What it answers at that path, headers and all.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(super) fn get(&self, path: &str) -> Result<String> {
+        get(self.addr, path)
+    }
+}
+
 /// Whether this path answers 200.
 fn is_ready(addr: SocketAddr, path: &str) -> Result<bool> {
+    Ok(get(addr, path)?.starts_with("HTTP/1.1 200"))
+}
+
+fn get(addr: SocketAddr, path: &str) -> Result<String> {
     let mut socket = TcpStream::connect(addr)?;
     socket.set_read_timeout(Some(LOAD))?;
     write!(socket, "GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n")?;
-    let mut head = [0; 12];
-    socket.read_exact(&mut head)?;
-    Ok(head.ends_with(b" 200"))
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Where the peer is.

@@ -89,6 +89,8 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "engine-overload", load: Load::Overload },
     Scenario { name: "engine-relayed", load: Load::Relayed },
+    Scenario { name: "engine-pace", load: Load::Pace },
+    Scenario { name: "engine-leave", load: Load::Leave },
     Scenario { name: "engine-step", load: Load::Program(STEP) },
 ];
 
@@ -161,6 +163,10 @@ const ROWS: &[Row] = &[
     ("engine-overload-failed", "engine: errors other than 429 meanwhile", "engine-overload", "/failed", "", plain(Fold::Sum, 0.0), Llama),
     ("engine-overload-again", "engine: part of those refused with 429 who are refused again after `Retry-After`", "engine-overload", "/refused_again_of_refused", "", plain(Fold::Median, 0.1), Llama),
     ("engine-relayed-itl", "ITL p99 of 64 relayed streams beside an engine with all it can do, against without", "engine-relayed", "/itl_p99_ratio", "×", plain(Fold::Median, 3.0), Llama),
+    ("engine-pace", "engine: ITL p99 as a part of its target, the worst of 27 cases of those that can be kept", "engine-pace", "/worst", "", plain(Fold::Median, 1.1), Llama),
+    ("engine-leave", "engine: cells still in use when half of 2,000 streams have left and the others are answered", "engine-leave", "/left_behind", "", plain(Fold::Sum, 0.0), Llama),
+    ("engine-leave-failed", "engine: streams of the others that failed", "engine-leave", "/failed", "", plain(Fold::Sum, 0.0), Llama),
+    ("engine-leave-others", "engine: time per token of 8 streams while 50 others a second come and leave, against without", "engine-leave", "/others_ratio", "×", plain(Fold::Median, 1.1), Llama),
     ("engine-step", "engine: a decision of the scheduler, 256 sequences, 100,000 blocks", "engine-step", "/decision_us/p50", "µs", plain(Fold::Median, 50.0), Llama),
 ];
 

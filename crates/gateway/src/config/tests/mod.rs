@@ -1,5 +1,6 @@
 //! The whole configuration: each problem with its exact words, and what a good file means.
 
+mod engines;
 mod environment;
 mod targets;
 mod whole;
@@ -98,7 +99,7 @@ fn what_is_not_toml_is_said_alone() {
 
 #[test]
 fn an_empty_file_lacks_an_upstream() {
-    let nobody = "f.toml:1:1: no [[upstreams]]: nobody would answer; hint: add [[upstreams]] with `name`, `provider` and `api_key`";
+    let nobody = "f.toml:1:1: no [[upstreams]]: nobody would answer; hint: add [[upstreams]] with `name`, `provider` and `api_key`, or [[engines]] with `name` and `file`";
     complains("", &[nobody]);
     complains("upstreams = []", &[nobody]);
 }

@@ -148,7 +148,7 @@ fn rules_that_make_no_sense() {
     complains(
         "upstreams = []\n[[models]]\nname = \"m\"\nupstream = \"o\"\n",
         &[
-            "f.toml:1:1: no [[upstreams]]: nobody would answer; hint: add [[upstreams]] with `name`, `provider` and `api_key`",
+            "f.toml:1:1: no [[upstreams]]: nobody would answer; hint: add [[upstreams]] with `name`, `provider` and `api_key`, or [[engines]] with `name` and `file`",
             "f.toml:4:12: models[0].upstream: no upstream is called `o`; hint: add an [[upstreams]] with that name",
         ],
     );

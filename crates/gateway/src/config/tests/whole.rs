@@ -22,8 +22,17 @@ fn the_example_is_good_and_says_the_defaults() {
 /// Every key that the reader knows, found by asking it for one that it does not know.
 #[test]
 fn the_example_and_the_guide_name_every_key() {
-    let sections =
-        ["", "[[keys]]", "[[upstreams]]", "[[models]]", "[clocks]", "[stream]", "[limits]", "[[routes]]"];
+    let sections = [
+        "",
+        "[[keys]]",
+        "[[upstreams]]",
+        "[[engines]]",
+        "[[models]]",
+        "[clocks]",
+        "[stream]",
+        "[limits]",
+        "[[routes]]",
+    ];
     let mut count = 0;
     for section in sections {
         let problems = read(&format!("{section}\nqqqqqqqqqqqqqqqqqqqqq = 1\n"), &[]).unwrap_err();
@@ -41,15 +50,17 @@ fn the_example_and_the_guide_name_every_key() {
             count += 1;
         }
     }
-    assert_eq!(count, 52, "keys of the configuration");
+    assert_eq!(count, 66, "keys of the configuration");
 }
 
 /// Pieces from which texts are made that get further into the reader than noise does.
-const PIECES: [&str; 28] = [
+const PIECES: [&str; 30] = [
     "[",
     "]",
     "[[keys]]\n",
     "[[upstreams]]\n",
+    "[[engines]]\n",
+    "file = ",
     "[[models]]\n",
     "[clocks]\n",
     "[stream]\n",
