@@ -58,7 +58,7 @@ impl Engines {
             started.running.insert(name, running);
         }
         if with_demo {
-            let local = Local::new(vec![demo::start()?]);
+            let local = Local::new(vec![demo::start(None)?]);
             started.running.insert(demo::NAME.to_owned(), Running::Here(local));
         }
         Ok(started)

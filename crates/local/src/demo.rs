@@ -15,6 +15,7 @@ mod scope;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::num::NonZeroU32;
 
 use firsttoken_engine::grammar::Form;
 use firsttoken_engine::sample::Sampling;
@@ -49,18 +50,18 @@ const REFUSAL: &str = " I don't find that in the documents.";
 /// What steers the model where it stands in a text, beside the numbers.
 const MARKS: [&str; 5] = ["<q>", "<a>", "<s>", "</s>", "<pad>"];
 
-/// Starts it.
+/// Starts it, with so many threads that compute, or one for each core.
 ///
 /// # Errors
 /// If the weights cannot be written to a temporary file, or not be loaded.
-pub fn start() -> Result<Model, StartError> {
+pub fn start(threads: Option<NonZeroU32>) -> Result<Model, StartError> {
     // Gone when it has been mapped: nothing is left behind, whatever becomes of the process.
     let folder = std::env::temp_dir();
     let file = tempfile::Builder::new().prefix("firsttoken-demo-").suffix(".gguf").tempfile_in(&folder);
     let written = file.and_then(|mut file| file.write_all(WEIGHTS).map(|()| file));
     let file =
         written.map_err(|error| StartError::Weights { folder: folder.display().to_string(), error })?;
-    let options = Options { guesses_max: GUESSES_MAX, ..Options::new(file.path(), NAME) };
+    let options = Options { threads, guesses_max: GUESSES_MAX, ..Options::new(file.path(), NAME) };
     let model = Model::start(options)?;
     // Every answer has a form, the first one, too; what is wrong with it would be said there.
     let _ = model.grammars();
