@@ -30,7 +30,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build and start the gateway; with no provider configured, its answers are simulated
+    /// Build and start the gateway; with nothing configured, its demo model answers
     Run {
         /// Passed on to `firsttoken serve`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

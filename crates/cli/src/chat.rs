@@ -133,6 +133,8 @@ struct Transcript {
     /// A status line is on the terminal and has to go before text comes.
     status_shown: bool,
     in_text: bool,
+    /// Where the answer comes from, a line each.
+    sources: Vec<String>,
     terminal: bool,
     /// Standard output is closed, as behind `| head`: nobody wants the rest.
     nobody_reads: bool,
@@ -155,6 +157,7 @@ impl Transcript {
             error: None,
             status_shown: false,
             in_text: false,
+            sources: Vec::new(),
             terminal: std::io::stderr().is_terminal(),
             nobody_reads: false,
         }
@@ -172,6 +175,7 @@ impl Transcript {
             Event::Status(status) => self.show_status(&status),
             Event::Text(text) => self.show(&text, false),
             Event::Reasoning(text) => self.show(&text, true),
+            Event::Citation(citation) => self.sources.push(format!("{} · {}", citation.title, citation.url)),
             Event::ToolStart { name, .. } => self.show(&format!("[tool {name}] "), false),
             Event::ToolArguments { json, .. } => self.show(&json, false),
             Event::Meta(meta) => {
@@ -237,6 +241,9 @@ impl Transcript {
         }
         if self.in_text {
             crate::say("");
+        }
+        for source in &self.sources {
+            let _ = writeln!(std::io::stderr(), "source: {source}");
         }
         let _ = writeln!(std::io::stderr(), "{}", self.evidence(cancelled));
         if cancelled {

@@ -12,7 +12,7 @@ use firsttoken_gateway::config::EngineConfig;
 use firsttoken_gateway::{Network, Way};
 use firsttoken_local::fit::Need;
 use firsttoken_local::kv::{self, Memory};
-use firsttoken_local::{KvDir, Loaded, Local, Options, figures};
+use firsttoken_local::{KvDir, Loaded, Local, Options, demo, figures};
 use tokio::time::Instant;
 
 use crate::isolate::Isolated;
@@ -35,9 +35,11 @@ enum Running {
 }
 
 impl Engines {
-    /// Starts all of them, one after the other, with their prefixes in `kv_dir` too, if there is one.
+    /// Starts all of them, one after the other, with their prefixes in `kv_dir` too, if there is one; and the
+    /// demo model where it is to answer.
     pub(crate) fn start(
         engines: &[EngineConfig],
+        with_demo: bool,
         kv_dir: Option<&KvDir>,
         json_log: bool,
     ) -> anyhow::Result<Self> {
@@ -66,6 +68,10 @@ impl Engines {
             };
             started.lines.push(format!("{name}: {line}; ready after {:.1} s", began.elapsed().as_secs_f64()));
             started.running.insert(name, running);
+        }
+        if with_demo {
+            let local = Local::new(vec![demo::start(None)?]);
+            started.running.insert(demo::NAME.to_owned(), Running::Here(local));
         }
         Ok(started)
     }

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use firsttoken_gateway::config::{Auth, Config, EngineConfig};
 use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
-use firsttoken_local::{KV_DIR_BYTES_MAX as BYTES_MAX, KvDir, model};
+use firsttoken_local::{KV_DIR_BYTES_MAX as BYTES_MAX, KvDir, demo, model};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
@@ -14,6 +14,9 @@ use crate::drafts::Drafts;
 use crate::engines::{self, Engines};
 use crate::process::{Asked, Signals};
 use crate::{log, models, process};
+
+/// Why the demo model answers.
+const DEMO: &str = "nothing else is configured";
 
 #[derive(Clone, clap::Args)]
 pub(crate) struct Arguments {
@@ -66,7 +69,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
     let bytes_max = arguments.kv_dir_gib.saturating_mul(1 << 30);
     let kv_dir = arguments.kv_dir.clone().map(|path| KvDir { path, bytes_max });
-    let engines = Engines::start(&config.engines, kv_dir.as_ref(), arguments.log == "json")?;
+    let engines =
+        Engines::start(&config.engines, config.demo.is_some(), kv_dir.as_ref(), arguments.log == "json")?;
     let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim, engines.describe());
     let (stop, stopping) = server::stop();
     let gateway = Gateway::new(config, engines.network());
@@ -103,9 +107,10 @@ fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
         EngineConfig { draft, ..EngineConfig::new(model::name_of(file), file) }
     };
     let engines: Vec<EngineConfig> = arguments.model.iter().enumerate().map(engine).collect();
-    let (config, source) = match configured(arguments.config.as_deref()) {
-        Err(_) if !engines.is_empty() && arguments.config.is_none() => (Config::bare(), "--model".to_owned()),
-        configured => configured?,
+    let (config, source) = match configured(arguments.config.as_deref())? {
+        Some(configured) => configured,
+        None if engines.is_empty() => (Config::bare().with_demo(demo::NAME, demo::ABOUT), DEMO.to_owned()),
+        None => (Config::bare(), "--model".to_owned()),
     };
     let config = config.with_engines(engines).map_err(|e| anyhow::anyhow!("--model: {e}"))?;
     Ok((listen_instead(config, arguments.listen)?, source))
@@ -118,18 +123,14 @@ fn listen_instead(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<
     }
 }
 
-fn configured(file: Option<&Path>) -> anyhow::Result<(Config, String)> {
+/// What the file says, or the environment; `None` where nobody has configured anything.
+fn configured(file: Option<&Path>) -> anyhow::Result<Option<(Config, String)>> {
     let found = Path::new("firsttoken.toml");
     if let Some(file) = file.or_else(|| found.exists().then_some(found)) {
-        return Ok((read(file)?, file.display().to_string()));
+        return Ok(Some((read(file)?, file.display().to_string())));
     }
-    if let Some(config) = Config::from_env(&environment)? {
-        return Ok((config, "the provider keys in the environment".to_owned()));
-    }
-    bail!(
-        "nobody to answer: there is no firsttoken.toml, and neither ANTHROPIC_API_KEY nor OPENAI_API_KEY is set.\n\
-         hint: set one of them, write a firsttoken.toml, or try --sim for simulated answers"
-    )
+    let config = Config::from_env(&environment)?;
+    Ok(config.map(|config| (config, "the provider keys in the environment".to_owned())))
 }
 
 fn read(file: &Path) -> anyhow::Result<Config> {
@@ -172,6 +173,13 @@ fn greeting(
             "  answers     SIMULATED: made up by a scripted provider in this process, not by a model"
                 .to_owned(),
         );
+    } else if let Some((name, about)) = &config.demo {
+        lines.push(format!("  answers     {name}, because {source}"));
+        lines.push(format!("              {about}"));
+        lines.push(
+            "  for more    serve --model FILE.gguf, ANTHROPIC_API_KEY or OPENAI_API_KEY, firsttoken.toml"
+                .to_owned(),
+        );
     } else {
         lines.push(format!("  answers     {} (from {source})", names.join(", ")));
     }
@@ -184,9 +192,14 @@ fn greeting(
     if auth {
         lines.push("  their keys  pass to upstreams with auth = \"caller\"".to_owned());
     }
-    lines.push(format!(
-        "  try         firsttoken chat --url http://{address} \"What is time to first token?\""
-    ));
+    let question = if config.demo.is_some() {
+        "Can I pause my annual subscription?"
+    } else {
+        "What is time to first token?"
+    };
+    let url =
+        if address == Config::bare().listen { String::new() } else { format!("--url http://{address} ") };
+    lines.push(format!("  try         the page at http://{address}, or firsttoken chat {url}\"{question}\""));
     lines
         .push(format!("  SDKs        base_url = http://{address}/v1 (OpenAI), http://{address} (Anthropic)"));
     lines.join("\n")

@@ -346,7 +346,7 @@ impl Context {
     ///
     /// # Errors
     /// When `from` does not hold all of `positions`, or `to` would not continue with them: it holds
-    /// nothing and `from` begins there, or it ends there.
+    /// nothing, or ends there. One that holds a piece alone can be saved; to go on it lacks what came before.
     pub fn share(&mut self, from: u32, to: u32, positions: Range<u32>) -> Result<(), Error> {
         if !self.capabilities.can_share {
             return Err(Error::Unable(
@@ -357,7 +357,7 @@ impl Context {
         let Range { start, end } = positions;
         let source_holds = self.held(from)?.filter(|(first, last)| *first <= start && end <= last + 1);
         let continues = match self.held(to)? {
-            None => source_holds.is_some_and(|(first, _)| first == start),
+            None => true,
             Some((_, last)) => last + 1 == start,
         };
         if from == to || start >= end || source_holds.is_none() || !continues {

@@ -16,32 +16,33 @@ use firsttoken_engine::driver::{NotTaken, Refused};
 use firsttoken_engine::speech::{End, Piece, Reason};
 use firsttoken_engine::tools::Delta;
 use firsttoken_logic::engine::scheduler::Refusal;
-use firsttoken_wire::chat::{Answer, Event, Part, Reasoning, StopReason, Usage};
+use firsttoken_wire::chat::{Answer, Citation, Event, Part, Reasoning, StopReason, Usage};
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity, StreamRenderer};
 use http_body::Frame;
 use serde_json::{Value, json};
 
 use crate::completion::Completion;
+use crate::demo::Cites;
 use crate::hearing::Hearing;
 
 /// How an answer is told.
 pub(crate) enum Voice {
-    /// As a chat completion.
-    Chat(Box<StreamRenderer>),
+    /// As a chat completion, with what it cites.
+    Chat(Box<StreamRenderer>, Option<Cites>),
     /// As one of the older completions.
     Completion(Completion),
 }
 
 impl Voice {
-    /// As a chat completion.
-    pub(crate) fn chat(identity: &Identity) -> Self {
-        Self::Chat(Box::new(Dialect::OpenAiChat.renderer(identity)))
+    /// As a chat completion, with what it cites.
+    pub(crate) fn chat(identity: &Identity, cites: Option<Cites>) -> Self {
+        Self::Chat(Box::new(Dialect::OpenAiChat.renderer(identity)), cites)
     }
 
     /// What stands before anything is said.
     fn begin(&mut self, identity: &Identity, out: &mut Vec<u8>) {
         match self {
-            Self::Chat(renderer) => {
+            Self::Chat(renderer, _) => {
                 let (id, model) = (identity.id.as_str().into(), identity.model.as_str().into());
                 renderer.render(&Event::Start { id, model }, out);
             }
@@ -51,10 +52,10 @@ impl Voice {
 
     fn say(&mut self, delta: Delta, out: &mut Vec<u8>) {
         match (self, delta) {
-            (Self::Chat(renderer), delta) => {
-                if let Some(event) = event(delta) {
-                    renderer.render(&event, out);
-                }
+            (Self::Chat(renderer, cites), delta) => {
+                let (delta, cited) = cited(cites, delta);
+                let events = event(delta).into_iter().chain(cited.into_iter().map(Event::Citation));
+                events.for_each(|event| renderer.render(&event, out));
             }
             (Self::Completion(completion), Delta::Text(text)) => completion.say(&text, out),
             // Out of a plain text nothing else is read.
@@ -64,7 +65,7 @@ impl Voice {
 
     fn end(&mut self, prompt: u32, end: &End, out: &mut Vec<u8>) {
         match self {
-            Self::Chat(renderer) => {
+            Self::Chat(renderer, _) => {
                 renderer.render(&Event::Stop(stop(end.reason)), out);
                 put_timings(out, prompt, end);
                 renderer.render(&Event::Usage(usage(prompt, end)), out);
@@ -145,22 +146,57 @@ pub(crate) async fn whole(
         }
     };
     let prompt = hearing.tally.prompt;
-    let parts = parts(said);
     let mut body = match voice {
-        Voice::Chat(_) => {
+        Voice::Chat(_, mut cites) => {
+            let read = said.into_iter().map(|delta| cited(&mut cites, delta));
+            let (said, citations): (_, Vec<_>) = read.unzip();
             let answer = Answer {
                 id: Some(identity.id.clone()),
                 model: Some(identity.model.clone()),
-                parts,
+                parts: parts(said),
+                citations: citations.concat(),
                 usage: usage(prompt, &end),
                 stop: Some(stop(end.reason)),
             };
             Dialect::OpenAiChat.render_answer(&answer, identity)
         }
-        Voice::Completion(completion) => completion.whole(parts, prompt, &end),
+        Voice::Completion(completion) => completion.whole(parts(said), prompt, &end),
     };
     put_timings(&mut body, prompt, &end);
     Ok(body)
+}
+
+/// A piece of the answer, as readers get it, and what it cites.
+fn cited(cites: &mut Option<Cites>, delta: Delta) -> (Delta, Vec<Citation<'static>>) {
+    match (cites, delta) {
+        (Some(cites), Delta::Text(text)) => {
+            let (text, cited) = cites.next(text);
+            (Delta::Text(text), cited)
+        }
+        (_, delta) => (delta, Vec::new()),
+    }
+}
+
+/// What is said without anything being computed, as a stream or as a whole body.
+pub(crate) fn said(text: &str, stream: bool, identity: &Identity) -> Vec<u8> {
+    let usage = Usage { input_tokens: Some(0), output_tokens: Some(0), ..Usage::default() };
+    let (id, model) = (identity.id.clone(), identity.model.clone());
+    if !stream {
+        let parts = vec![Part::Text(text.to_owned())];
+        let stop = Some(StopReason::Stop);
+        let answer = Answer { id: Some(id), model: Some(model), parts, usage, stop, ..Answer::default() };
+        return Dialect::OpenAiChat.render_answer(&answer, identity);
+    }
+    let (mut renderer, mut out) = (Dialect::OpenAiChat.renderer(identity), Vec::new());
+    let events = [
+        Event::Start { id: id.into(), model: model.into() },
+        Event::Text(text.into()),
+        Event::Stop(StopReason::Stop),
+        Event::Usage(usage),
+        Event::End,
+    ];
+    events.iter().for_each(|event| renderer.render(event, &mut out));
+    out
 }
 
 /// What was said, in its parts.

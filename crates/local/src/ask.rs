@@ -24,6 +24,7 @@ use firsttoken_wire::chat::{self, MediaKind, Part};
 use firsttoken_wire::{ApiError, Dialect, ErrorKind};
 use serde_json::Value;
 
+use crate::demo::Cites;
 use crate::model::Model;
 
 pub(crate) use completion::{completion, content, tokens};
@@ -39,12 +40,25 @@ pub(crate) struct Asked {
     pub(crate) stream: bool,
     /// What the answer begins with, though nobody has to say it.
     pub(crate) echo: Option<String>,
+    /// What its markers stand for, where it cites.
+    pub(crate) cites: Option<Cites>,
+}
+
+/// What becomes of a chat.
+pub(crate) enum Outcome {
+    /// The engine answers.
+    Ask(Box<Asked>),
+    /// This is said in its place.
+    Say { text: &'static str, stream: bool },
 }
 
 /// Reads a chat completion's body.
-pub(crate) fn chat(model: &Model, body: &[u8]) -> Result<Asked, ApiError> {
+pub(crate) fn chat(model: &Model, body: &[u8]) -> Result<Outcome, ApiError> {
     let request = parse(body)?;
     refuse_media(&request)?;
+    if let Some(documents) = &model.documents {
+        return documents.ask(model, &request);
+    }
     let wanted = form::wanted(model.family, &request)?;
     let text = prompt::text(model, &request, wanted.is_some())?;
     let prompt = model.vocabulary.prompt(&text);
@@ -62,7 +76,8 @@ pub(crate) fn chat(model: &Model, body: &[u8]) -> Result<Asked, ApiError> {
         ..manner(model, &request)?
     };
     let stream = request.stream;
-    Ok(Asked { manner, request: asked(model, prompt, output_max, stream), stream, echo: None })
+    let request = asked(model, prompt, output_max, stream);
+    Ok(Outcome::Ask(Box::new(Asked { manner, request, stream, echo: None, cites: None })))
 }
 
 /// Reads what the one model of requests can say; the rest is refused in words that are true here.
@@ -106,7 +121,7 @@ fn refuse_media(request: &chat::Request) -> Result<(), ApiError> {
 }
 
 /// How many tokens the answer may have behind a prompt of so many.
-fn room(model: &Model, prompt: usize, asked: Option<u64>, field: &str) -> Result<u32, ApiError> {
+pub(crate) fn room(model: &Model, prompt: usize, asked: Option<u64>, field: &str) -> Result<u32, ApiError> {
     let tokens = u32::try_from(prompt).unwrap_or(u32::MAX);
     if tokens >= model.context {
         let message = format!(
@@ -119,7 +134,7 @@ fn room(model: &Model, prompt: usize, asked: Option<u64>, field: &str) -> Result
     Ok(asked.map_or(room, |max| u32::try_from(max).unwrap_or(room).min(room)))
 }
 
-fn asked(model: &Model, prompt: Vec<u32>, output_max: u32, stream: bool) -> Request {
+pub(crate) fn asked(model: &Model, prompt: Vec<u32>, output_max: u32, stream: bool) -> Request {
     Request {
         id: RequestId(0),
         tenant: Tenant(0),
@@ -132,7 +147,7 @@ fn asked(model: &Model, prompt: Vec<u32>, output_max: u32, stream: bool) -> Requ
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the sampler computes in single precision")]
-fn manner(model: &Model, request: &chat::Request) -> Result<Manner, ApiError> {
+pub(crate) fn manner(model: &Model, request: &chat::Request) -> Result<Manner, ApiError> {
     let number = |value: Option<f64>, default: f32| value.map_or(default, |value| value as f32);
     let rest = |name: &str| request.rest.get(name).and_then(Value::as_f64);
     let usual = Sampling::default();

@@ -13,6 +13,7 @@
 //! - `ask`: from a request to a prompt; every refusal names the field.
 //! - `hearing`: an answer on its way from the engine, and what is measured of it.
 //! - `answer`: from its pieces to a stream, or to a whole body; `completion` is its older form.
+//! - [`demo`]: the model that is part of the binary, and the documents that it answers from.
 //! - `metrics`, `health`: what is counted, and whether the engines work.
 //!
 //! And what is done with model files before one is run:
@@ -27,6 +28,7 @@ mod answer;
 mod ask;
 pub mod cache;
 mod completion;
+pub mod demo;
 mod embeddings;
 pub mod figures;
 pub mod fit;

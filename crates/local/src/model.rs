@@ -24,6 +24,7 @@ use firsttoken_logic::engine::scheduler::{DiskLimits, Limits, Scheduler};
 use firsttoken_logic::time::Instant;
 use sha2::{Digest as _, Sha256};
 
+use crate::demo::Documents;
 use crate::fit::{Need, TooLarge};
 use crate::kv::{self, HeaderError, Memory};
 pub use crate::options::{Options, name_of};
@@ -54,6 +55,8 @@ pub struct Model {
     need: Need,
     /// Tokens of prompt and answer together, at most.
     pub(crate) context: u32,
+    /// What it answers from; most models answer from what they are asked.
+    pub(crate) documents: Option<Documents>,
     /// Keys the hashes of tenants' names, so that no name can be made to equal another.
     salt: Salt,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -121,6 +124,14 @@ pub enum StartError {
     /// No thread to be had.
     #[error("no thread for the engine: {0}")]
     Thread(#[from] std::io::Error),
+    /// No file for the weights of the demo model.
+    #[error("the demo model cannot be written to {folder}: {error}; TMPDIR names another folder")]
+    Weights {
+        /// Where.
+        folder: String,
+        /// What is wrong.
+        error: std::io::Error,
+    },
 }
 
 impl Model {
@@ -172,11 +183,17 @@ impl Model {
             began,
             grammars: OnceLock::new(),
             context: context.min(setup.cells),
+            documents: None,
             options,
             need,
             salt,
             thread: Mutex::new(Some(thread)),
         })
+    }
+
+    /// The same, answering from these, within so many tokens.
+    pub(crate) fn with_documents(self, documents: Documents, context_max: u32) -> Self {
+        Self { documents: Some(documents), context: self.context.min(context_max), ..self }
     }
 
     /// Ends the engine and waits until all that it held is given back.

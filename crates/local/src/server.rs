@@ -38,6 +38,7 @@ const CONNECTION_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// What is answered.
 const PATHS: &str = "POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize and /detokenize, \
     and GET /v1/models, /health and /metrics";
+const EVENT_STREAM: &str = "text/event-stream";
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What a body asks for.
@@ -89,8 +90,8 @@ enum Read {
     Asked(Box<Ask>),
     /// Embeddings have to be made.
     Texts(Lease, Texts),
-    /// It is known without a computation.
-    Known(Value),
+    /// It is known without a computation: this body.
+    Known { body: Vec<u8>, stream: bool },
     /// Its model has to be loaded first.
     Idle(Arc<Slot>),
 }
@@ -195,7 +196,12 @@ impl Local {
                     return self.speak(task, *ask, asked).await;
                 }
                 Read::Texts(lease, texts) => return self.embed(&lease, texts, asked).await,
-                Read::Known(value) => return Ok(json_reply(StatusCode::OK, &value)),
+                Read::Known { body, stream: false } => {
+                    return Ok(reply(StatusCode::OK, "application/json", body));
+                }
+                Read::Known { body, stream: true } => {
+                    return Ok(streaming(reply(StatusCode::OK, EVENT_STREAM, body)));
+                }
                 // Held until it is read again.
                 Read::Idle(slot) => lease = Some(slot.lease().await?),
             }
@@ -211,14 +217,29 @@ impl Local {
             return Ok(Read::Texts(lease, texts));
         }
         let model = Arc::clone(lease.model()?);
+        let include_usage = openai_chat::wants_stream_usage(body);
+        let known = |value: Value| Read::Known { body: value.to_string().into_bytes(), stream: false };
         let asked = match task {
             Task::Completion => ask::completion(&model, body)?,
-            Task::Tokens => return ask::tokens(&model, body).map(Read::Known),
-            Task::Content => return ask::content(&model, body).map(Read::Known),
-            Task::Chat | Task::Embeddings => ask::chat(&model, body)?,
+            Task::Tokens => return ask::tokens(&model, body).map(known),
+            Task::Content => return ask::content(&model, body).map(known),
+            Task::Chat | Task::Embeddings => match ask::chat(&model, body)? {
+                ask::Outcome::Ask(asked) => *asked,
+                ask::Outcome::Say { text, stream } => {
+                    let identity = self.identity(task, &model, include_usage);
+                    return Ok(Read::Known { body: answer::said(text, stream, &identity), stream });
+                }
+            },
         };
-        let include_usage = openai_chat::wants_stream_usage(body);
         Ok(Read::Asked(Box::new(Ask { lease, model, asked, include_usage })))
+    }
+
+    /// Whose answer the next one is.
+    fn identity(&self, task: Task, model: &Model, include_usage: bool) -> Identity {
+        let number = self.answers.fetch_add(1, Relaxed);
+        let kind = if task == Task::Chat { "chatcmpl" } else { "cmpl" };
+        let id = format!("{kind}-local-{number}");
+        Identity { id, model: model.name.clone(), created: unix_seconds(), include_usage }
     }
 
     async fn embed(&self, lease: &Lease, texts: Texts, since: Instant) -> Result<Reply, ApiError> {
@@ -233,17 +254,10 @@ impl Local {
 
     async fn speak(&self, task: Task, ask: Ask, since: Instant) -> Result<Reply, ApiError> {
         let Ask { lease, model, asked, include_usage } = ask;
-        let number = self.answers.fetch_add(1, Relaxed);
-        let kind = if task == Task::Chat { "chatcmpl" } else { "cmpl" };
-        let identity = Identity {
-            id: format!("{kind}-local-{number}"),
-            model: model.name.clone(),
-            created: unix_seconds(),
-            include_usage,
-        };
+        let identity = self.identity(task, &model, include_usage);
         let voice = match task {
             Task::Completion => Voice::Completion(Completion::new(identity.clone(), asked.echo)),
-            _ => Voice::chat(&identity),
+            _ => Voice::chat(&identity, asked.cites),
         };
         let prompt = u32::try_from(asked.request.prompt.len()).unwrap_or(u32::MAX);
         let tally = Tally::new(&self.metrics, lease, prompt, since);
@@ -259,10 +273,8 @@ impl Local {
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
         let mut reply = Response::new(Either::Right(Stream::new(hearing, voice, &identity)));
-        let headers = reply.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        Ok(reply)
+        reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
+        Ok(streaming(reply))
     }
 
     /// The model that a body names. Where there is only one, tokens need not say whose they are.
@@ -325,6 +337,12 @@ fn refusal(error: &ApiError) -> Reply {
 
 fn json_reply(status: StatusCode, body: &Value) -> Reply {
     reply(status, "application/json", body.to_string().into_bytes())
+}
+
+/// A stream is not kept for others.
+fn streaming(mut reply: Reply) -> Reply {
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    reply
 }
 
 fn reply(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Reply {

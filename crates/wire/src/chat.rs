@@ -9,7 +9,7 @@ mod event;
 mod request;
 
 pub use answer::{Answer, Facts};
-pub use event::{Event, Meta, Status, StopReason, Usage};
+pub use event::{Citation, Event, Meta, Status, StopReason, Usage};
 pub use request::{
     Format, Media, MediaKind, Message, Part, Reasoning, Request, Role, Source, Thinking, Tool, ToolChoice,
 };

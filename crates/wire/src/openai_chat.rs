@@ -6,6 +6,7 @@
 //! that is a list (Mistral). Usage comes in a last chunk without choices.
 
 mod answer;
+mod citation;
 mod reasoning;
 mod render;
 mod request;
@@ -23,6 +24,7 @@ pub use render::Renderer;
 pub use request::{parse_request, render_request, wants_stream_usage};
 pub use stream::has_no_choices;
 
+pub(crate) use citation::fields as citation_fields;
 pub(crate) use render::prune;
 pub(crate) use request::{common, messages};
 pub(crate) use stream::{Parser, data_error};

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `status`, the first is `accepted` | `data-status` |
 //! | `token` | `text-…`, `reasoning-…`, `tool-…` |
+//! | `citation` | `source-url` |
 //! | `meta` | `start`, `start-step`, `finish-step`, `message-metadata`, `data-finish` |
 //! | `error`, the last | `data-error`, and behind it `error` without a name |
 //! | `done`, the last of a good end | `finish`, and behind it `[DONE]` without a name |

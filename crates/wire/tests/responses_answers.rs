@@ -29,6 +29,7 @@ fn answer() -> Answer {
             call("call_a", "{\"city\":\"Paris\"}"),
             call("call_b", "{\"city\":\"Rome\"}"),
         ],
+        citations: Vec::new(),
         usage: Usage {
             input_tokens: Some(20),
             cache_read_tokens: Some(16),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::judge::{Arm, Round};
 use super::rig::{Held, Launcher, Rig, Subject, free_port};
 use super::table::{Closed, Load, MANY, Scenario};
-use super::{Plan, engine, quiet};
+use super::{Plan, demo, engine, quiet};
 use crate::process;
 
 /// Time after the ramp before anything counts.
@@ -44,6 +44,7 @@ pub(super) fn rounds(scenario: &Scenario, plan: &Plan, launcher: &Launcher) -> R
         Load::Connecting => connecting(plan, launcher).map(|round| vec![round]),
         Load::Command(args) => Ok(vec![command(args)?]),
         Load::Program(args) => in_rotation(scenario.name, plan, &[Arm::Ours], |_, _| program(args)),
+        Load::Demo => demo::rounds(scenario.name, plan, launcher),
         Load::Engine(ref load) => engine::rounds(scenario.name, load, plan, launcher),
         Load::Disk => engine::disk::rounds(scenario.name, plan, launcher),
         Load::Overload => engine::overload::rounds(scenario.name, plan, launcher),

@@ -2,13 +2,14 @@
 //!
 //! - [`table`]: every bar and every scenario, as data
 //! - [`rig`]: the processes; [`quiet`]: whether anyone else is at work
-//! - [`measure`]: rounds of figures; [`engine`]: those of the engine
+//! - [`measure`]: rounds of figures; [`engine`]: those of the engine; [`demo`]: those of the demo model
 //! - [`judge`]: from figures to a verdict
 //! - [`record`]: what is kept
 //!
 //! A bar names a scenario, a place in its report and a judge; one scenario may serve several bars and
 //! is run once for all of them.
 
+mod demo;
 mod engine;
 mod judge;
 mod measure;

@@ -49,6 +49,8 @@ pub(super) enum Load {
     Command(&'static [&'static str]),
     /// A program of our own, by cargo's arguments: it measures, and prints one report.
     Program(&'static [&'static str]),
+    /// The questions of the sample documents, to the demo model.
+    Demo,
     /// Phases of requests at an engine.
     Engine(Engine),
     /// A system prompt on disk.
@@ -84,7 +86,7 @@ impl Load {
             Self::Engine(_) | Self::Disk | Self::Overload | Self::Relayed | Self::Pace | Self::Leave => {
                 Side::Engine
             }
-            Self::Command(_) | Self::Program(_) => Side::Alone,
+            Self::Command(_) | Self::Program(_) | Self::Demo => Side::Alone,
         }
     }
 }
@@ -129,6 +131,7 @@ const GATEWAY: &[Scenario] = &[
     Scenario { name: "cancel-connecting", load: Load::Connecting },
     Scenario { name: "stalled-readers", load: Load::Stalled },
     Scenario { name: "memory", load: Load::Memory },
+    Scenario { name: "demo", load: Load::Demo },
     Scenario { name: "relay-invariant", load: Load::Command(RELAY_INVARIANT) },
 ];
 
@@ -211,6 +214,15 @@ const ROWS: &[Row] = &[
     ("stalled-readers-itl", "ITL p99 of 64 healthy streams beside 5,000 that stall, against without", "stalled-readers", "/itl_p99_ratio", "×", plain(Fold::Median, 1.5)),
     ("stalled-readers-kept", "readers that stall and were lost before their time", "stalled-readers", "/lost", "", plain(Fold::Worst, 0.0)),
     ("cancel-connecting", "requests sent upstream > 5 ms after their client left", "cancel-connecting", "/late_requests", "", plain(Fold::Sum, 0.0)),
+    ("demo-page", "demo model: sample questions (billing) not answered from the right page", "demo", "/billing/page_wrong", "%", plain(Fold::Worst, 8.0)),
+    ("demo-sentence", "demo model: … or not with the right sentence", "demo", "/billing/sentence_wrong", "%", plain(Fold::Worst, 12.0)),
+    ("demo-unseen-page", "demo model: questions about unseen documents not answered from the right page", "demo", "/unseen/page_wrong", "%", plain(Fold::Worst, 15.0)),
+    ("demo-unseen-sentence", "demo model: … or not with the right sentence", "demo", "/unseen/sentence_wrong", "%", plain(Fold::Worst, 30.0)),
+    ("demo-refused", "demo model: questions without an answer that were answered, both sets", "demo", "/all/answered_falsely", "%", plain(Fold::Worst, 20.0)),
+    ("demo-answered", "demo model: questions with an answer that were refused, both sets", "demo", "/all/refused_falsely", "%", plain(Fold::Worst, 6.0)),
+    ("demo-broken", "demo model: answers that are no sentence of the page they cite, of 90", "demo", "/all/broken", "", plain(Fold::Worst, 0.0)),
+    ("demo-ttft", "demo model: time to the first token of 1,000 that nobody has computed", "demo", "/ttft_ms", "ms", plain(Fold::Median, 150.0)),
+    ("demo-token", "demo model: time for each further token of one answer", "demo", "/token_ms", "ms", plain(Fold::Median, 1.0)),
     ("relay-invariant", "relay invariant broken, in 1,000,000 events with random splits, resets and disconnects", "relay-invariant", "/broken", "", plain(Fold::Sum, 0.0)),
 ];
 

@@ -15,14 +15,15 @@ enum May {
 }
 
 /// The layers, bottom first. Development dependencies count as imports.
-const LAYERS: [(&str, May); 12] = [
+const LAYERS: [(&str, May); 13] = [
     ("logic", May::Only(&[])),
     ("wire", May::Only(&[])),
     ("synth", May::Only(&[])),
     ("llama", May::Only(&["synth"])),
     ("engine", May::Only(&["logic", "llama", "synth"])),
-    ("local", May::Only(&["engine", "llama", "logic", "wire", "synth"])),
-    ("gateway", May::Only(&["logic", "wire"])),
+    ("samples", May::Only(&[])),
+    ("local", May::Only(&["engine", "llama", "logic", "samples", "wire", "synth"])),
+    ("gateway", May::Only(&["logic", "samples", "wire"])),
     ("sim", May::Only(&["logic", "wire"])),
     ("harness", May::Only(&[])),
     ("world", May::AllBut(&["cli", "harness"])),

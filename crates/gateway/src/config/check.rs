@@ -60,6 +60,7 @@ fn root(top: &mut Section<'_>, env_proxy: &EnvProxy) -> Config {
         cors_origins,
         upstreams,
         engines,
+        demo: base.demo,
         models,
         routes,
         defaults,

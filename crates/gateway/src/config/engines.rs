@@ -181,6 +181,17 @@ fn kv_type(text: &Text) -> Result<KvType, Complaint> {
 }
 
 impl Config {
+    /// Answers by a demo model in this process, whatever is asked without a model; `about` is told to who lists
+    /// the models.
+    #[must_use]
+    pub fn with_demo(mut self, name: &str, about: &str) -> Self {
+        let upstream = self.upstreams.len();
+        self.upstreams.push(EngineConfig::new(name, "").upstream());
+        self.models.insert(0, ModelRule { pattern: name.to_owned(), upstream, rename: None });
+        self.demo = Some((name.to_owned(), about.to_owned()));
+        self
+    }
+
     /// Answers by engines of this machine what asks for one of their models, before any other rule.
     ///
     /// # Errors

@@ -59,6 +59,8 @@ pub struct Config {
     pub upstreams: Vec<UpstreamConfig>,
     /// Models that this machine computes itself; each is one of `upstreams` too.
     pub engines: Vec<EngineConfig>,
+    /// The model that answers because nobody else was configured: its name, and what it is.
+    pub demo: Option<(String, String)>,
     /// Which model name goes where, first match wins.
     pub models: Vec<ModelRule>,
     /// What differs from the defaults for some requests, first match wins.
@@ -132,6 +134,7 @@ impl Config {
             cors_origins: Vec::new(),
             upstreams: Vec::new(),
             engines: Vec::new(),
+            demo: None,
             models: Vec::new(),
             routes: Vec::new(),
             defaults: Policy::default(),

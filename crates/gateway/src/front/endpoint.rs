@@ -30,6 +30,10 @@ pub(crate) enum Endpoint {
     Metrics,
     /// The description of this table.
     OpenApi,
+    /// A page for a browser.
+    Page,
+    /// A sample document, for a browser.
+    Sample,
 }
 
 /// One row of the table.
@@ -191,6 +195,33 @@ pub(crate) const ROUTES: &[Route] = &[
         asks: None,
         answers: "OpenApi",
     },
+    Route {
+        path: "/",
+        methods: GET,
+        endpoint: Endpoint::Page,
+        errors: None,
+        summary: "A page to ask a question on",
+        asks: None,
+        answers: "Page",
+    },
+    Route {
+        path: "/samples",
+        methods: GET,
+        endpoint: Endpoint::Sample,
+        errors: None,
+        summary: "The sample documents that the demo model answers from",
+        asks: None,
+        answers: "Page",
+    },
+    Route {
+        path: "/samples/{page}",
+        methods: GET,
+        endpoint: Endpoint::Sample,
+        errors: None,
+        summary: "One of them",
+        asks: None,
+        answers: "Page",
+    },
 ];
 
 impl Route {
@@ -253,7 +284,7 @@ impl Endpoint {
 }
 
 /// Nothing is served at `path`. Says what was probably meant, or all that is served.
-fn unknown(path: &str) -> ApiError {
+pub(crate) fn unknown(path: &str) -> ApiError {
     let below = format!("/v1{path}");
     let hint = if path.starts_with("/api/") {
         "This looks like Ollama's own API; what its OpenAI API has at /v1/ is served: \

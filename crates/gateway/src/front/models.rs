@@ -19,7 +19,13 @@ pub(crate) fn list(config: &Config, dialect: Dialect) -> Vec<u8> {
         json!({"first_id": ends(data.first()), "last_id": ends(data.last()), "has_more": false, "data": data})
     } else {
         let data: Vec<_> = rules
-            .map(|(id, by)| json!({"id": id, "object": "model", "created": 0, "owned_by": by}))
+            .map(|(id, by)| {
+                let mut model = json!({"id": id, "object": "model", "created": 0, "owned_by": by});
+                if let Some((_, about)) = config.demo.as_ref().filter(|(demo, _)| demo == id) {
+                    model["description"] = about.as_str().into();
+                }
+                model
+            })
             .collect();
         json!({"object": "list", "data": data})
     };

@@ -73,7 +73,12 @@ fn parameters(route: &Route) -> Vec<Value> {
         Endpoint::Model { .. } | Endpoint::Typed => &["Deadline", "CallersId"],
         Endpoint::Other => &["Deadline", "CallersId", "Upstream"],
         Endpoint::Models | Endpoint::Timeline => &["Deadline"],
-        Endpoint::Health | Endpoint::Ready | Endpoint::Metrics | Endpoint::OpenApi => &[],
+        Endpoint::Health
+        | Endpoint::Ready
+        | Endpoint::Metrics
+        | Endpoint::OpenApi
+        | Endpoint::Page
+        | Endpoint::Sample => &[],
     };
     let wording: &[&str] = if route.errors.is_none() { &["AnthropicVersion"] } else { &[] };
     let names = in_path.iter().chain(of_a_request).chain(wording);
@@ -83,7 +88,9 @@ fn parameters(route: &Route) -> Vec<Value> {
 /// Where a key of the gateway's may stand; any place will do.
 fn security(endpoint: Endpoint) -> Value {
     match endpoint {
-        Endpoint::Health | Endpoint::Ready | Endpoint::OpenApi => json!([]),
+        Endpoint::Health | Endpoint::Ready | Endpoint::OpenApi | Endpoint::Page | Endpoint::Sample => {
+            json!([])
+        }
         // From this machine it needs none.
         Endpoint::Metrics => json!([{ "bearer": [] }, { "apiKey": [] }, { "ourKey": [] }, {}]),
         _ => json!([{ "bearer": [] }, { "apiKey": [] }, { "ourKey": [] }]),

@@ -27,6 +27,7 @@ use crate::front::headers;
 use crate::front::inbound;
 use crate::front::models;
 use crate::front::openapi;
+use crate::front::page;
 use crate::front::plan::Inbound;
 use crate::gateway::Setup;
 use crate::stream::exchange::{self, Call, Opened, Refusal};
@@ -76,6 +77,10 @@ async fn route(setup: &Arc<Setup>, peer: Peer, parts: &request::Parts, body: Inc
         Endpoint::Ready => ready(setup).await,
         Endpoint::Metrics => metrics(setup, &peer, &parts.headers).await,
         Endpoint::OpenApi => json(StatusCode::OK, openapi::document()),
+        Endpoint::Page => page::index(),
+        Endpoint::Sample => {
+            page::sample(path).unwrap_or_else(|| misplaced(dialect, &endpoint::unknown(path).into()))
+        }
         Endpoint::Typed
         | Endpoint::Models
         | Endpoint::Timeline

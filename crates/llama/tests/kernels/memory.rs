@@ -68,6 +68,26 @@ fn a_loaded_sequence_is_as_good_as_a_computed_one() {
 }
 
 #[test]
+fn a_piece_is_saved_alone_and_follows_its_beginning_again() {
+    let model = random();
+    let (prefix, tail) = (tokens(4, 96), tokens(5, 8));
+    let mut context = context(&model);
+    run(&mut context, 0, 0, &prefix);
+    context.share(0, 2, 67..96).expect("it is held");
+    assert_eq!(context.held(2), Ok(Some((67, 95))));
+    let mut bytes = Vec::new();
+    context.save(2, &mut bytes).expect("it holds something");
+    context.drop_seq(2).expect("2 is an id");
+    assert!(context.load(3, &bytes).expect("the bytes are sound"));
+    context.share(0, 4, 0..67).expect("it is held");
+    context.share(3, 4, 67..96).expect("it continues");
+    let pieced = run(&mut context, 4, 96, &tail);
+    let apart = alone(&model, &prefix, &tail);
+    let apart = apart.iter().zip(&pieced).map(|(a, b)| (a - b).abs()).fold(0_f32, f32::max);
+    assert!(apart < 0.02, "logits moved by {apart}");
+}
+
+#[test]
 fn only_what_was_saved_here_is_loaded() {
     let model = random();
     let mut context = context(&model);

@@ -38,6 +38,7 @@ pub(crate) fn completion(model: &Model, body: &[u8]) -> Result<Asked, ApiError> 
         request: asked(model, prompt, output_max, request.stream),
         stream: request.stream,
         echo,
+        cites: None,
     })
 }
 

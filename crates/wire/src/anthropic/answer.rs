@@ -26,6 +26,7 @@ pub fn parse_answer(body: &[u8]) -> Result<Answer, ApiError> {
         id: word(&whole, "id"),
         model: word(&whole, "model"),
         parts: blocks.iter().filter_map(part).collect(),
+        citations: Vec::new(),
         usage: usage.map(|fields| Counts::default().update(fields)).unwrap_or_default(),
         stop: word(&whole, "stop_reason").map(|word| stop_reason(&word)),
     })

@@ -99,6 +99,7 @@ impl Renderer {
             | Event::Reasoning(_)
             | Event::Signature(_)
             | Event::Redacted(_)
+            | Event::Citation(_)
             | Event::ToolArguments { .. }
             | Event::Status(_)
             | Event::Meta(_)

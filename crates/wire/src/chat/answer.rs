@@ -1,6 +1,6 @@
 //! A whole answer, not a stream.
 
-use super::{Part, StopReason, Usage};
+use super::{Citation, Part, StopReason, Usage};
 
 /// What a whole answer says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,6 +11,8 @@ pub struct Answer {
     pub model: Option<String>,
     /// What the model said, in order: reasoning, text, tool calls.
     pub parts: Vec<Part>,
+    /// Where the text comes from, piece by piece.
+    pub citations: Vec<Citation<'static>>,
     /// Token counts.
     pub usage: Usage,
     /// Why the model stopped.

@@ -39,6 +39,8 @@ pub enum Event<'a> {
         /// The piece.
         json: Cow<'a, str>,
     },
+    /// Where a piece of the text so far comes from.
+    Citation(Citation<'a>),
     /// Token counts so far; a later one replaces an earlier one field by field.
     Usage(Usage),
     /// Why the model stopped. The stream may still bring usage and its terminal event.
@@ -69,6 +71,7 @@ impl Event<'_> {
             | Event::Start { .. }
             | Event::Signature(_)
             | Event::Redacted(_)
+            | Event::Citation(_)
             | Event::Usage(_)
             | Event::Stop(_)
             | Event::Meta(_)
@@ -78,6 +81,31 @@ impl Event<'_> {
             | Event::Other
             | Event::Malformed => false,
         }
+    }
+}
+
+/// A piece of the text, and the passage that it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Citation<'a> {
+    /// Where the piece begins in the text, in characters from 0.
+    pub start: u64,
+    /// Where it has ended.
+    pub end: u64,
+    /// Where the passage can be read.
+    pub url: Cow<'a, str>,
+    /// What that page is called; empty where nobody said.
+    pub title: Cow<'a, str>,
+    /// The passage itself; empty where nobody said.
+    pub passage: Cow<'a, str>,
+}
+
+impl Citation<'_> {
+    /// The same, on its own.
+    #[must_use]
+    pub fn into_owned(self) -> Citation<'static> {
+        let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let Self { start, end, url, title, passage } = self;
+        Citation { start, end, url: own(url), title: own(title), passage: own(passage) }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Whole answers. Read leniently, as streams are: what a server adds must not cost the answer.
 
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::citation::{self, Annotation};
 use super::render::{finish_reason, usage_json};
 use super::{UsageFields, reasoning, stop_reason};
-use crate::chat::{Answer, Part, Reasoning};
+use crate::chat::{Answer, Citation, Part, Reasoning};
 use crate::json::word;
 use crate::{ApiError, ErrorKind, Identity};
 
@@ -27,6 +29,7 @@ pub fn parse_answer(body: &[u8]) -> Result<Answer, ApiError> {
         id: word(&whole, "id"),
         model: word(&whole, "model"),
         parts: choice.get("message").map(parts).unwrap_or_default(),
+        citations: choice.get("message").map(citations).unwrap_or_default(),
         usage: usage.map(UsageFields::usage).unwrap_or_default(),
         stop: word(choice, "finish_reason").map(|word| stop_reason(&word)),
     })
@@ -45,6 +48,11 @@ fn parts(message: &Value) -> Vec<Part> {
     parts.extend(word(message, "refusal").map(Part::Text));
     parts.extend(list("tool_calls").iter().filter_map(call));
     parts
+}
+
+fn citations(message: &Value) -> Vec<Citation<'static>> {
+    let all = message.get("annotations").and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(|one| Annotation::deserialize(one).ok()?.citation()).map(Citation::into_owned).collect()
 }
 
 fn call(call: &Value) -> Option<Part> {
@@ -87,6 +95,9 @@ pub fn render_answer(answer: &Answer, identity: &Identity) -> Vec<u8> {
     }
     if !calls.is_empty() {
         message["tool_calls"] = Value::Array(calls);
+    }
+    if !answer.citations.is_empty() {
+        message["annotations"] = answer.citations.iter().map(citation::annotation).collect();
     }
     let finish_reason = answer.stop.as_ref().map(finish_reason);
     let mut whole = json!({

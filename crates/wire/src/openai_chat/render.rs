@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::citation;
 use super::reasoning::FORMAT;
-use crate::chat::{Event, StopReason, Usage};
+use crate::chat::{Citation, Event, StopReason, Usage};
 use crate::json::{number, string, value};
 use crate::{ApiError, Dialect};
 
@@ -78,6 +79,7 @@ impl Renderer {
             Event::ToolArguments { index, json } if !json.is_empty() => {
                 self.tool_arguments(out, *index, json)
             }
+            Event::Citation(citation) => self.citation(out, citation),
             Event::Usage(usage) => self.usage.update(*usage),
             Event::Stop(reason) => self.stop(out, reason),
             Event::Error(error) => self.error(out, error),
@@ -126,6 +128,15 @@ impl Renderer {
         number(out, self.block);
         self.block += 1;
         out.extend_from_slice(b"}]");
+        self.close(out, None);
+    }
+
+    fn citation(&mut self, out: &mut Vec<u8>, citation: &Citation<'_>) {
+        self.start(out);
+        self.open(out);
+        out.extend_from_slice(b"\"annotations\":[");
+        value(out, &citation::annotation(citation));
+        out.push(b']');
         self.close(out, None);
     }
 

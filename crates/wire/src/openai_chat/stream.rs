@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::citation::Annotation;
 use super::reasoning::is_ours;
 use super::{UsageFields, stop_reason};
 use crate::chat::Event;
@@ -56,6 +57,8 @@ struct Delta<'a> {
     refusal: Str<'a>,
     #[serde(borrow)]
     tool_calls: List<ToolDelta<'a>>,
+    #[serde(borrow)]
+    annotations: List<Obj<Annotation<'a>>>,
 }
 
 /// A piece of a content that is a list, as Mistral's models have it that think.
@@ -198,6 +201,8 @@ impl Parser {
         if let Some(text) = delta.refusal.filled() {
             sink(Event::Text(text));
         }
+        let cited = delta.annotations.0.into_iter().filter_map(|annotation| annotation.0?.citation());
+        cited.map(Event::Citation).for_each(&mut *sink);
         for call in delta.tool_calls.0 {
             let function = call.function.0.unwrap_or_default();
             let (id, name) = (call.id.filled(), function.name.filled());

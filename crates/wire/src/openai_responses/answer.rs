@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::item::{Head, Item, Kind, status, usage};
+use super::item::{Head, Item, Kind, annotation, status, usage};
 use super::request::input;
 use super::sealed::seal;
 use super::stream::Response;
@@ -32,7 +32,7 @@ pub fn parse_answer(body: &[u8]) -> Result<Answer, ApiError> {
         parse_item(item, &format!("output[{i}]"), &mut parts).map_err(broken)?;
     }
     let Facts { id, model, usage, stop, has_content: _ } = facts(body);
-    Ok(Answer { id, model, parts, usage, stop })
+    Ok(Answer { id, model, parts, citations: Vec::new(), usage, stop })
 }
 
 fn parse_item(item: Value, path: &str, parts: &mut Vec<Part>) -> Result<(), ApiError> {
@@ -73,6 +73,10 @@ pub fn render_answer(answer: &Answer, identity: &Identity) -> Vec<u8> {
         let mut item = Item::new(kind, &identity.id, output.len() as u64);
         item.text.clone_from(text);
         output.push(item);
+    }
+    // They count in the text, and that is one message's.
+    if let Some(message) = output.iter_mut().find(|item| matches!(item.kind, Kind::Message)) {
+        message.annotations = answer.citations.iter().map(annotation).collect();
     }
     let last = output.len().saturating_sub(1);
     let output = output.iter().enumerate().map(|(at, item)| {

@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-use crate::chat::{StopReason, Usage};
+use crate::chat::{Citation, StopReason, Usage};
+use crate::openai_chat::citation_fields;
 
 /// One item of an answer.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub(super) struct Item {
     pub(super) kind: Kind,
     /// The text, the thinking or the arguments.
     pub(super) text: String,
+    /// Of a message: where its text comes from.
+    pub(super) annotations: Vec<Value>,
 }
 
 /// What an [`Item`] is.
@@ -40,7 +43,7 @@ impl Item {
             Kind::Call { .. } => "fc",
         };
         let own = response_id.strip_prefix("resp_").unwrap_or(response_id);
-        Self { id: format!("{prefix}_{own}_{index}"), kind, text: String::new() }
+        Self { id: format!("{prefix}_{own}_{index}"), kind, text: String::new(), annotations: Vec::new() }
     }
 
     pub(super) fn json(&self, status: &str) -> Value {
@@ -74,7 +77,8 @@ impl Item {
     pub(super) fn part(&self) -> Value {
         match self.kind {
             Kind::Message => {
-                json!({ "type": "output_text", "text": self.text, "annotations": [], "logprobs": [] })
+                let Self { text, annotations, .. } = self;
+                json!({ "type": "output_text", "text": text, "annotations": annotations, "logprobs": [] })
             }
             Kind::Reasoning { .. } | Kind::Call { .. } => {
                 json!({ "type": "summary_text", "text": self.text })
@@ -89,6 +93,13 @@ impl Item {
             && serde_json::from_str::<serde::de::IgnoredAny>(&self.text).is_ok();
         if whole { "completed" } else { status }
     }
+}
+
+/// A citation, as a message has it.
+pub(super) fn annotation(citation: &Citation<'_>) -> Value {
+    let mut annotation = citation_fields(citation);
+    annotation["type"] = "url_citation".into();
+    annotation
 }
 
 /// Whose answer it is.

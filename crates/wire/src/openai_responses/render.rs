@@ -11,9 +11,9 @@
 
 use serde_json::{Value, json};
 
-use super::item::{Head, Item, Kind, status, usage};
+use super::item::{Head, Item, Kind, annotation, status, usage};
 use super::{sealed, write_error};
-use crate::chat::{Event, StopReason, Usage};
+use crate::chat::{Citation, Event, StopReason, Usage};
 use crate::json::{number, string, value};
 use crate::{ApiError, Dialect};
 
@@ -90,6 +90,7 @@ impl Renderer {
                     self.delta(at, json, out);
                 }
             }
+            Event::Citation(citation) => self.citation(citation, out),
             Event::Usage(usage) => self.usage.update(*usage),
             Event::Stop(reason) => self.stop = Some(reason.clone()),
             Event::Error(error) => self.error(error, out),
@@ -154,6 +155,19 @@ impl Renderer {
             *sealed = fits.then(|| signature.to_owned());
         }
         self.finish_open(out);
+    }
+
+    /// Of the message that is open: without one there is no text to be cited for.
+    fn citation(&mut self, citation: &Citation<'_>, out: &mut Vec<u8>) {
+        let Some((at, Kind::Message)) = self.open_item() else { return };
+        if !self.keep(ITEM_BYTES + citation.url.len() + citation.title.len() + citation.passage.len()) {
+            return;
+        }
+        let annotations = &mut self.items[at].item.annotations;
+        let number = annotations.len();
+        annotations.push(annotation(citation));
+        let fields = json!({ "annotation_index": number, "annotation": annotations[number] });
+        self.item_event(at, "response.output_text.annotation.added", fields, out);
     }
 
     /// A reasoning item without a text.

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::{NO_REASON, OURS, REDACTED, SIGNATURE, reason_word, write_error_data, write_error_text};
-use crate::chat::{Event, Meta, StopReason, Usage};
+use crate::chat::{Citation, Event, Meta, StopReason, Usage};
 use crate::json::{number, string, value};
 use crate::openai_chat::prune;
 use crate::{ApiError, Dialect, ErrorKind};
@@ -109,6 +109,7 @@ impl Renderer {
             Event::ToolArguments { index, json } if !json.is_empty() => {
                 self.tool_arguments(*index, json, out)
             }
+            Event::Citation(citation) => self.citation(citation, out),
             Event::Usage(usage) => self.usage.update(*usage),
             Event::Stop(reason) => {
                 self.stop = Some(reason.clone());
@@ -194,6 +195,19 @@ impl Renderer {
         let metadata = json!({ OURS: { field: text } });
         let end = json!({ "type": "reasoning-end", "id": part.to_string(), "providerMetadata": metadata });
         self.chunk("token", &end, out);
+    }
+
+    /// A source, as the AI SDK has them; what it has no field for is metadata of ours. Its id is where the
+    /// piece begins and ends: the same piece is cited once.
+    fn citation(&mut self, citation: &Citation<'_>, out: &mut Vec<u8>) {
+        self.begin(out);
+        let Citation { start, end, url, title, passage } = citation;
+        let ours = json!({ "start": start, "end": end, "passage": passage });
+        let chunk = json!({
+            "type": "source-url", "sourceId": format!("{start}-{end}"), "url": url, "title": title,
+            "providerMetadata": { OURS: ours },
+        });
+        self.chunk("citation", &chunk, out);
     }
 
     fn tool_start(&mut self, index: u32, id: &str, name: &str, out: &mut Vec<u8>) {

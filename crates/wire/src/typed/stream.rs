@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::reason;
-use crate::chat::{Event, Meta, Status, StopReason, Usage};
+use crate::chat::{Citation, Event, Meta, Status, StopReason, Usage};
 use crate::dialect::NotJson;
 use crate::error::parse_own;
 use crate::json::{Num, Obj, Str, frame};
@@ -32,6 +32,10 @@ struct Chunk<'a> {
     message_id: Str<'a>,
     #[serde(borrow)]
     error_text: Str<'a>,
+    #[serde(borrow)]
+    url: Str<'a>,
+    #[serde(borrow)]
+    title: Str<'a>,
     #[serde(borrow)]
     finish_reason: Str<'a>,
     #[serde(borrow)]
@@ -92,16 +96,20 @@ impl UsageFields {
 #[serde(default)]
 struct Providers<'a> {
     #[serde(borrow)]
-    firsttoken: Obj<Proof<'a>>,
+    firsttoken: Obj<Ours<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Proof<'a> {
+struct Ours<'a> {
     #[serde(borrow)]
     signature: Str<'a>,
     #[serde(borrow)]
     redacted_data: Str<'a>,
+    start: Num,
+    end: Num,
+    #[serde(borrow)]
+    passage: Str<'a>,
 }
 
 /// Reads one stream.
@@ -134,6 +142,7 @@ impl Parser {
             "text-delta" => chunk.delta.filled().map(Event::Text).into_iter().for_each(sink),
             "reasoning-delta" => chunk.delta.filled().map(Event::Reasoning).into_iter().for_each(sink),
             "reasoning-end" => proof(chunk, sink),
+            "source-url" => citation(chunk).map(Event::Citation).into_iter().for_each(sink),
             "tool-input-start" | "tool-input-delta" | "tool-input-available" => self.tool(chunk, sink),
             "start" => sink(Event::Start {
                 id: chunk.message_id.0.unwrap_or_default(),
@@ -201,6 +210,17 @@ fn proof<'a>(chunk: Chunk<'a>, sink: &mut dyn FnMut(Event<'a>)) {
     let Some(proof) = chunk.provider_metadata.0.and_then(|providers| providers.firsttoken.0) else { return };
     proof.signature.filled().map(Event::Signature).into_iter().for_each(&mut *sink);
     proof.redacted_data.filled().map(Event::Redacted).into_iter().for_each(sink);
+}
+
+fn citation<'a>(chunk: Chunk<'a>) -> Option<Citation<'a>> {
+    let ours = chunk.provider_metadata.0.and_then(|providers| providers.firsttoken.0).unwrap_or_default();
+    Some(Citation {
+        start: ours.start.0.unwrap_or(0),
+        end: ours.end.0.unwrap_or(0),
+        url: chunk.url.filled()?,
+        title: chunk.title.0.unwrap_or_default(),
+        passage: ours.passage.0.unwrap_or_default(),
+    })
 }
 
 fn meta<'a>(metadata: &Metadata<'a>) -> Meta<'a> {

@@ -76,6 +76,7 @@ fn check_item(name: &str, data: &Value, index: u64, items: &mut BTreeMap<u64, Se
             ensure!(seen.part);
             seen.text.push_str(data["delta"].as_str().unwrap_or_default());
         }
+        "response.output_text.annotation.added" => ensure!(seen.part),
         "response.function_call_arguments.delta" => {
             ensure!(!seen.part);
             seen.text.push_str(data["delta"].as_str().unwrap_or_default());

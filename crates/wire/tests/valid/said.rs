@@ -1,7 +1,7 @@
 //! What a stream says, gathered, and the same in another dialect.
 
 use bytes::Bytes;
-use firsttoken_wire::chat::{Event, StopReason, Usage};
+use firsttoken_wire::chat::{Citation, Event, StopReason, Usage};
 use firsttoken_wire::sse::{Split, Splitter, events};
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity};
 
@@ -21,6 +21,8 @@ pub(crate) struct Said {
     pub(crate) proofs: Vec<String>,
     /// Id, name and arguments of each call.
     pub(crate) calls: Vec<[String; 3]>,
+    /// Where the text comes from.
+    pub(crate) citations: Vec<Citation<'static>>,
     /// Every reason to stop that was given.
     pub(crate) stops: Vec<StopReason>,
     /// The counts at the end.
@@ -62,6 +64,7 @@ impl Said {
                     self.calls[at][2].push_str(json);
                 }
             }
+            Event::Citation(citation) => self.citations.push(citation.clone().into_owned()),
             Event::Usage(usage) => self.usage.update(*usage),
             Event::Stop(reason) => self.stops.push(reason.clone()),
             Event::Error(error) => self.error = Some(error.clone()),
@@ -87,6 +90,10 @@ impl Said {
         equal!(other.text, self.text);
         equal!(other.thought, self.thought);
         equal!(other.proofs, self.proofs);
+        // The other two have no such word, or none that we read.
+        if matches!(dialect, Dialect::OpenAiChat | Dialect::Typed) {
+            equal!(other.citations, self.citations);
+        }
         self.calls_survive_in(dialect, other)?;
         equal!(other.ended, self.ended);
         if !self.ended {

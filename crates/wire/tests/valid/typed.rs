@@ -32,6 +32,7 @@ const FIELDS: &[(&str, &[&str], &[&str])] = &[
     ("reasoning-start", &["id"], &["providerMetadata"]),
     ("reasoning-delta", &["id", "delta"], &["providerMetadata"]),
     ("reasoning-end", &["id"], &["providerMetadata"]),
+    ("source-url", &["sourceId", "url"], &["title", "providerMetadata"]),
     ("tool-input-start", &["toolCallId", "toolName"], &["providerExecuted", "dynamic"]),
     ("tool-input-delta", &["toolCallId", "inputTextDelta"], &[]),
     (
@@ -50,7 +51,8 @@ fn has_its_fields(chunk: &Value) -> Result<(), String> {
     let row = FIELDS.iter().find(|row| row.0 == kind).ok_or_else(|| format!("{kind} is unknown"))?;
     let all = chunk.as_object().ok_or("no object")?;
     let known = |name: &str| name == "type" || row.1.contains(&name) || row.2.contains(&name);
-    let strings = ["id", "delta", "toolCallId", "toolName", "inputTextDelta", "errorText", "messageId"];
+    let strings =
+        ["id", "delta", "toolCallId", "toolName", "inputTextDelta", "errorText", "messageId", "url", "title"];
     match all
         .iter()
         .find(|(name, value)| !known(name) || (strings.contains(&name.as_str()) && !value.is_string()))
@@ -143,7 +145,7 @@ impl Judge {
                 self.seen.finished = true;
                 self.seen.chunks.last().is_some_and(|last| last["type"] == "finish-step")
             }
-            kind => kind == "message-metadata",
+            kind => matches!(kind, "message-metadata" | "source-url"),
         }
     }
 
