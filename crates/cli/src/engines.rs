@@ -7,12 +7,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use firsttoken_gateway::config::EngineConfig;
 use firsttoken_gateway::{Network, Way};
 use firsttoken_local::fit::Need;
 use firsttoken_local::kv::{self, Memory};
-use firsttoken_local::{KvDir, Loaded, Local, Options, demo, figures};
+use firsttoken_local::{KV_DIR_BYTES_MAX, KvDir, Loaded, Local, Options, demo, figures};
 use tokio::time::Instant;
 
 use crate::isolate::Isolated;
@@ -35,18 +35,8 @@ enum Running {
 }
 
 impl Engines {
-    /// Starts all of them, one after the other, with their prefixes in `kv_dir` too, if there is one; and the
-    /// demo model where it is to answer.
-    pub(crate) fn start(
-        engines: &[EngineConfig],
-        with_demo: bool,
-        kv_dir: Option<&KvDir>,
-        json_log: bool,
-    ) -> anyhow::Result<Self> {
-        ensure!(
-            kv_dir.is_none() || !engines.is_empty(),
-            "--kv-dir: there is no model on this machine whose prefixes could be kept\nhint: give --model"
-        );
+    /// Starts all of them, one after the other, and the demo model where it is to answer.
+    pub(crate) fn start(engines: &[EngineConfig], with_demo: bool, json_log: bool) -> anyhow::Result<Self> {
         let mut asked = Vec::new();
         for engine in engines {
             let draft = engine.draft.as_deref().map(models::resolve).transpose()?;
@@ -56,7 +46,6 @@ impl Engines {
         for (engine, (options, need)) in engines.iter().zip(fitting(asked)?) {
             let began = Instant::now();
             let (name, options) = (options.name.clone(), need.put_into(options));
-            let options = Options { kv_dir: kv_dir.cloned(), ..options };
             let (running, line) = if engine.isolate {
                 let (apart, line) =
                     Isolated::start(options, json_log).with_context(|| format!("engine {name}"))?;
@@ -167,6 +156,11 @@ fn options(engine: &EngineConfig, file: PathBuf) -> Options {
         host_bytes: engine.kv_host_bytes,
         guesses_max: engine.lookup_tokens_max.unwrap_or(usual.guesses_max),
         itl_target: engine.itl_target.unwrap_or(usual.itl_target),
+        kv_dir: engine
+            .kv_dir
+            .clone()
+            .map(|path| KvDir { path, bytes_max: engine.kv_dir_bytes_max.unwrap_or(KV_DIR_BYTES_MAX) }),
+        running_max: engine.requests_max.and_then(|most| u8::try_from(most).ok()),
         waiting_max: engine.queue_max,
         wait_max: engine.queue_time_max,
         idle_unload: engine.idle_unload,

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use firsttoken_gateway::config::{Auth, Config, EngineConfig};
 use firsttoken_gateway::server::{self, Gateway, Reload, Stop};
-use firsttoken_local::{KV_DIR_BYTES_MAX as BYTES_MAX, KvDir, demo, model};
+use firsttoken_local::{KV_DIR_BYTES_MAX as BYTES_MAX, demo, model};
 use firsttoken_sim::{Options, Sim};
 use tracing_subscriber::EnvFilter;
 
@@ -67,10 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let logging = start_log(arguments.log == "json")?;
     let listener =
         server::listen(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
-    let bytes_max = arguments.kv_dir_gib.saturating_mul(1 << 30);
-    let kv_dir = arguments.kv_dir.clone().map(|path| KvDir { path, bytes_max });
-    let engines =
-        Engines::start(&config.engines, config.demo.is_some(), kv_dir.as_ref(), arguments.log == "json")?;
+    let engines = Engines::start(&config.engines, config.demo.is_some(), arguments.log == "json")?;
     let greeting = greeting(&config, &source, listener.local_addr()?, arguments.sim, engines.describe());
     let (stop, stopping) = server::stop();
     let gateway = Gateway::new(config, engines.network());
@@ -113,7 +110,22 @@ fn configuration(arguments: &Arguments) -> anyhow::Result<(Config, String)> {
         None => (Config::bare(), "--model".to_owned()),
     };
     let config = config.with_engines(engines).map_err(|e| anyhow::anyhow!("--model: {e}"))?;
+    let config = keep_prefixes(config, arguments)?;
     Ok((listen_instead(config, arguments.listen)?, source))
+}
+
+/// The command line's directory is that of every engine which has none of its own.
+fn keep_prefixes(mut config: Config, arguments: &Arguments) -> anyhow::Result<Config> {
+    let Some(dir) = &arguments.kv_dir else { return Ok(config) };
+    ensure!(
+        !config.engines.is_empty(),
+        "--kv-dir: there is no model on this machine whose prefixes could be kept\nhint: give --model"
+    );
+    for engine in config.engines.iter_mut().filter(|engine| engine.kv_dir.is_none()) {
+        engine.kv_dir = Some(dir.clone());
+        engine.kv_dir_bytes_max = Some(arguments.kv_dir_gib.saturating_mul(1 << 30));
+    }
+    Ok(config)
 }
 
 fn listen_instead(config: Config, listen: Option<SocketAddr>) -> anyhow::Result<Config> {

@@ -29,7 +29,7 @@ use crate::fit::{Need, TooLarge};
 use crate::kv::{self, HeaderError, Memory};
 pub use crate::options::{Options, name_of};
 
-/// Sequences, kept prefixes included.
+/// Sequences, kept prefixes included, unless more requests are to be at work.
 const IDS: u16 = 64;
 /// How long kernels that have failed are left alone.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -152,7 +152,7 @@ impl Model {
         let context = model.context_length();
         let setup = native::Setup {
             cells: need.cells,
-            ids: IDS,
+            ids: options.running_max.map_or(IDS, |most| IDS.max(u16::from(most) + 1)),
             rows_max: 512,
             kv: need.kv,
             threads: options.threads(),
@@ -338,7 +338,7 @@ impl Life {
             ids: can.ids,
             rows_max: can.rows_max,
             logits_max: can.logits_max,
-            running_max: u32::from(can.ids) - 1,
+            running_max: self.options.running_max.map_or_else(|| u32::from(can.ids) - 1, u32::from),
             waiting_max: self.options.waiting_max.unwrap_or(usual.waiting_max),
             wait_max: self.options.wait_max.unwrap_or(usual.wait_max),
             host_tokens_max: self.need.host_bytes / u64::from(can.token_bytes.max(1)),

@@ -40,6 +40,8 @@ pub struct Options {
     pub draft: Option<PathBuf>,
     /// The longest gap between two tokens that the reader of a stream should see; none for no promise.
     pub itl_target: Option<Duration>,
+    /// Most requests at work together; by the usual number of sequences if not said.
+    pub running_max: Option<u8>,
     /// Most requests that wait; by the scheduler if not said.
     pub waiting_max: Option<u32>,
     /// Longest that a request may have to wait; by the scheduler if not said.
@@ -65,6 +67,7 @@ impl Options {
             guesses_max: GUESSES_MAX,
             draft: None,
             itl_target: Some(ITL_TARGET),
+            running_max: None,
             waiting_max: None,
             wait_max: None,
             idle_unload: None,

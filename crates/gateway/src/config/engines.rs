@@ -20,10 +20,12 @@ use super::{Auth, Config, ModelRule, Provider, UpstreamConfig, targets};
 const CONTEXT_TOKENS_MAX: u64 = 1 << 24;
 /// Most threads that the kernels take.
 const THREADS_MAX: u64 = 512;
-/// Most bytes of host memory: a pebibyte.
+/// Most bytes of host memory, and of a directory: a pebibyte.
 const HOST_BYTES_MAX: u64 = 1 << 50;
 /// Most guesses at once that can be worth a step.
 const LOOKUP_TOKENS_MAX: u64 = 64;
+/// Most requests at work together: the kernels tell 256 sequences apart, and one is spare.
+const REQUESTS_MAX: u64 = 255;
 /// Most requests that may wait.
 const QUEUE_MAX: u64 = 1_000_000;
 /// Longest time that a key in seconds may say: a day.
@@ -81,6 +83,12 @@ pub struct EngineConfig {
     pub draft: Option<PathBuf>,
     /// The longest gap between two tokens that a reader should see; `Some(None)` for no promise.
     pub itl_target: Option<Option<Duration>>,
+    /// Where prefixes are kept across restarts.
+    pub kv_dir: Option<PathBuf>,
+    /// Bytes that these may take.
+    pub kv_dir_bytes_max: Option<u64>,
+    /// Most requests at work together.
+    pub requests_max: Option<u32>,
     /// Most requests that wait.
     pub queue_max: Option<u32>,
     /// Longest that a request may have to wait.
@@ -106,6 +114,9 @@ impl EngineConfig {
             lookup_tokens_max: None,
             draft: None,
             itl_target: None,
+            kv_dir: None,
+            kv_dir_bytes_max: None,
+            requests_max: None,
             queue_max: None,
             queue_time_max: None,
             isolate: false,
@@ -143,12 +154,15 @@ pub(super) fn engine(section: &mut Section<'_>) -> (Spot<String>, EngineConfig) 
         gpu_layers: small(number("gpu_layers", 0..=LAYERS_MAX)),
         kv_host_bytes: number("kv_host_bytes", 0..=HOST_BYTES_MAX),
         lookup_tokens_max: small(number("lookup_tokens_max", 0..=LOOKUP_TOKENS_MAX)),
+        kv_dir_bytes_max: number("kv_dir_bytes_max", 1..=HOST_BYTES_MAX),
+        requests_max: small(number("requests_max", 1..=REQUESTS_MAX)),
         queue_max: small(number("queue_max", 1..=QUEUE_MAX)),
         queue_time_max: number("queue_seconds_max", 1..=SECONDS_MAX).map(Duration::from_secs),
         idle_unload: number("idle_unload_seconds", 1..=SECONDS_MAX).map(Duration::from_secs),
         kv_type: section.text("kv_type", kv_type).map(|spot| spot.value).unwrap_or_default(),
         itl_target: section.clock("itl_target_ms").map(|spot| spot.value),
         draft: section.text("draft", self::file).map(|spot| spot.value),
+        kv_dir: section.text("kv_dir", dir).map(|spot| spot.value),
         isolate: section.flag("isolate").is_some_and(|spot| spot.value),
         ..EngineConfig::new(name.value.clone(), file)
     };
@@ -168,6 +182,13 @@ fn name(text: &Text) -> Result<String, Complaint> {
 fn file(text: &Text) -> Result<PathBuf, Complaint> {
     match text.value.is_empty() {
         true => Err(Complaint::new("names no file").hint("write the path of a GGUF file")),
+        false => Ok(text.value.clone().into()),
+    }
+}
+
+fn dir(text: &Text) -> Result<PathBuf, Complaint> {
+    match text.value.is_empty() {
+        true => Err(Complaint::new("names no directory").hint("it is made where there is none")),
         false => Ok(text.value.clone().into()),
     }
 }

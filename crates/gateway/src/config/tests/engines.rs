@@ -19,7 +19,7 @@ fn what_is_said_is_kept_and_what_is_not_is_nobodys_guess() {
     assert_eq!(config.engines, [EngineConfig::new("m", "/m.gguf")]);
     let config = good(&format!(
         "{ENGINE}context_tokens = 4096\nthreads = 3\ngpu_layers = 0\nkv_type = \"q8_0\"\nkv_host_bytes = 7\n\
-         lookup_tokens_max = 0\nitl_target_ms = \"off\"\nqueue_max = 9\nqueue_seconds_max = 5\nisolate = true\n\
+         lookup_tokens_max = 0\nitl_target_ms = \"off\"\nkv_dir = \"/kv\"\nkv_dir_bytes_max = 8\nrequests_max = 4\nqueue_max = 9\nqueue_seconds_max = 5\nisolate = true\n\
          idle_unload_seconds = 60\ndraft = \"/d.gguf\"\n"
     ));
     let said = EngineConfig {
@@ -31,6 +31,9 @@ fn what_is_said_is_kept_and_what_is_not_is_nobodys_guess() {
         lookup_tokens_max: Some(0),
         draft: Some("/d.gguf".into()),
         itl_target: Some(None),
+        kv_dir: Some("/kv".into()),
+        kv_dir_bytes_max: Some(8),
+        requests_max: Some(4),
         queue_max: Some(9),
         queue_time_max: Some(Duration::from_secs(5)),
         isolate: true,
