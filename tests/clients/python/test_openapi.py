@@ -53,7 +53,11 @@ ASKED = {
     "/api/chat": [{"id": "chat", "trigger": "submit-message", "messages": PARTS, "model": FAST}],
 }
 # Where a path has a hole, what fills it; None: the id of a request that was answered.
-FILLED = {"/v1/requests/{id}": None, "/v1/{path}": "/v1/files"}
+FILLED = {
+    "/v1/requests/{id}": None,
+    "/v1/{path}": "/v1/files",
+    "/samples/{page}": "/samples/billing/adding-seats",
+}
 
 
 @pytest.fixture(scope="module")
