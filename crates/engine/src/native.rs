@@ -121,6 +121,11 @@ impl Native {
         self.drop_seq(seq)
     }
 
+    /// Computes with the threads of `other`, in turns.
+    pub fn share_threads(&mut self, other: &Self) {
+        self.context.share_threads(&other.context);
+    }
+
     /// Ends the step that is computed, from any thread.
     #[must_use]
     pub fn abort_handle(&self) -> AbortHandle {

@@ -130,12 +130,27 @@ impl Mask<'_> {
     }
 }
 
+/// With a top-k of so many at most, those are taken out and the rest is not looked at again.
+const FEW: u32 = 128;
+
 /// Room to choose in, for any number of samplers, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     scores: Vec<f32>,
+    /// Whose scores these are, the lowest token first; empty where all tokens have one.
+    tokens: Vec<Token>,
     weights: Vec<f32>,
     border: Vec<Token>,
+    best: Vec<(Token, f32)>,
+}
+
+impl Scratch {
+    /// Who weighs how much: those who are still in, and perhaps some with no weight at all.
+    fn weighed(&self) -> impl Iterator<Item = (Token, f32)> {
+        let everybody = if self.tokens.is_empty() { self.weights.len() } else { 0 };
+        let tokens = self.tokens.iter().copied().chain((0..).take(everybody));
+        tokens.zip(self.weights.iter().copied())
+    }
 }
 
 /// One request's way to choose.
@@ -162,7 +177,7 @@ impl Sampler {
             return best(&scratch.scores);
         }
         self.weigh(scratch);
-        draw(self.random.next_u64(), &scratch.weights)
+        draw(self.random.next_u64(), scratch)
     }
 
     /// What it would choose if these were the scores after `ahead` tokens more: a guess, from the scores of
@@ -174,27 +189,27 @@ impl Sampler {
             return best(&scratch.scores);
         }
         self.weigh(scratch);
-        draw(self.random.after(ahead).next_u64(), &scratch.weights)
+        draw(self.random.after(ahead).next_u64(), scratch)
     }
 
     /// The probability of each token to be the next: they add up to one, or are zero everywhere where no
     /// token is left to choose.
-    pub fn target<'a>(&self, scratch: &'a mut Scratch, logits: &[f32], mask: Option<Mask<'_>>) -> &'a [f32] {
+    pub fn target(&self, scratch: &mut Scratch, logits: &[f32], mask: Option<Mask<'_>>) -> Vec<f32> {
         self.score(scratch, logits, mask);
+        let mut target = vec![0.0; logits.len()];
         if self.sampling.temperature == 0.0 {
-            scratch.weights.clear();
-            scratch.weights.resize(logits.len(), 0.0);
             if let Some(token) = best(&scratch.scores) {
-                scratch.weights[token as usize] = 1.0;
+                target[token as usize] = 1.0;
             }
-            return &scratch.weights;
+            return target;
         }
+        self.weigh(scratch);
         #[expect(clippy::cast_possible_truncation, reason = "a probability is as exact as its weight")]
-        let total = self.weigh(scratch) as f32;
-        if total > 0.0 {
-            scratch.weights.iter_mut().for_each(|weight| *weight /= total);
+        let total = filter::sum(&scratch.weights) as f32;
+        for (token, weight) in scratch.weighed().filter(|(_, weight)| *weight > 0.0) {
+            target[token as usize] = weight / total;
         }
-        &scratch.weights
+        target
     }
 
     /// `token` was generated, whoever chose it.
@@ -204,6 +219,7 @@ impl Sampler {
 
     /// Scores after bias, penalties and mask; what may not be chosen is minus infinity.
     fn score(&self, scratch: &mut Scratch, logits: &[f32], mask: Option<Mask<'_>>) {
+        scratch.tokens.clear();
         let scores = &mut scratch.scores;
         scores.clear();
         scores.extend(logits.iter().map(|logit| usable(*logit)));
@@ -222,19 +238,22 @@ impl Sampler {
         }
     }
 
-    /// The weights of the tokens that the filters leave, and their sum.
-    fn weigh(&self, scratch: &mut Scratch) -> f64 {
-        let Scratch { scores, weights, border } = scratch;
+    /// The weights of the tokens that the filters leave.
+    fn weigh(&self, scratch: &mut Scratch) {
+        let Scratch { scores, tokens, weights, border, best } = scratch;
+        let top_k = self.sampling.top_k;
+        if (1..=FEW).contains(&top_k) {
+            filter::pick(scores, top_k as usize, best, tokens);
+        }
         let max = filter::max(scores);
         if max == f32::NEG_INFINITY {
             weights.clear();
-            weights.resize(scores.len(), 0.0);
-            return 0.0;
+            return;
         }
-        filter::top_k(scores, self.sampling.top_k, max, border);
+        filter::top_k(scores, top_k, max, border);
         filter::top_p(scores, self.sampling.top_p, max, weights, border);
         filter::min_p(scores, self.sampling.min_p, max);
-        filter::weigh(scores, self.sampling.temperature, max, weights)
+        filter::weigh(scores, self.sampling.temperature, max, weights);
     }
 }
 
@@ -249,7 +268,7 @@ const fn moved(from: f32, to: f32) -> f32 {
 }
 
 /// Tokens that race together first, as one.
-const HEAT: usize = 64;
+const HEAT: Token = 64;
 
 /// Draws a token with the probability of its weight, by `word`; none where all weights are zero.
 ///
@@ -259,24 +278,47 @@ const HEAT: usize = 64;
 /// a probability of (1 − d) ÷ (1 + d) at least (Daliri, Musco and Suresh 2024, "Coupling without
 /// communication and drafter-invariant speculative decoding"). To spare most times, tokens race in heats
 /// first and within the heat that won then.
-fn draw(word: u64, weights: &[f32]) -> Option<Token> {
-    let heats = weights.chunks(HEAT).map(|heat| heat.iter().map(|weight| f64::from(*weight)).sum());
-    let heat = first(word, heats)?;
-    let tokens = weights.chunks(HEAT).nth(heat)?.iter().map(|weight| f64::from(*weight));
-    let token = heat * HEAT + first(word.rotate_left(32), tokens)?;
-    Token::try_from(token).ok()
+fn draw(word: u64, scratch: &Scratch) -> Option<Token> {
+    let mut heats = Race::new(word);
+    let (mut heat, mut together) = (0, 0.0);
+    for (token, weight) in scratch.weighed() {
+        if token / HEAT != heat {
+            heats.enter(heat, together);
+            (heat, together) = (token / HEAT, 0.0);
+        }
+        together += f64::from(weight);
+    }
+    heats.enter(heat, together);
+    let heat = heats.first?;
+    let mut race = Race::new(word.rotate_left(32));
+    for (token, weight) in scratch.weighed().filter(|(token, _)| token / HEAT == heat) {
+        race.enter(token % HEAT, f64::from(weight));
+    }
+    Some(heat * HEAT + race.first?)
 }
 
-/// Who of these weights arrives first; none where all are zero.
-fn first(word: u64, weights: impl Iterator<Item = f64>) -> Option<usize> {
-    let mut first = (None, f64::INFINITY);
-    for (at, weight) in (0_u64..).zip(weights) {
-        let time = -(-Random::new(word ^ at).uniform_f64()).ln_1p() / weight;
-        if time < first.1 {
-            first = (usize::try_from(at).ok(), time);
+/// Who arrives first.
+struct Race {
+    word: u64,
+    first: Option<Token>,
+    time: f64,
+}
+
+impl Race {
+    const fn new(word: u64) -> Self {
+        Self { word, first: None, time: f64::INFINITY }
+    }
+
+    /// Who weighs nothing never arrives.
+    fn enter(&mut self, runner: Token, weight: f64) {
+        if weight > 0.0 {
+            let luck = Random::new(self.word ^ u64::from(runner)).uniform_f64();
+            let time = -(-luck).ln_1p() / weight;
+            if time < self.time {
+                (self.first, self.time) = (Some(runner), time);
+            }
         }
     }
-    first.0
 }
 
 /// The token with the best score, the first among equals.
@@ -301,15 +343,7 @@ pub fn logprobs(logits: &[f32], token: Token, count: usize, top: &mut Vec<(Token
     let sum: f64 = logits.iter().map(|logit| f64::from(filter::exp(usable(*logit) - max))).sum();
     #[expect(clippy::cast_possible_truncation, reason = "as exact as the logits")]
     let log = |logit: f32| (f64::from(usable(logit) - max) - sum.ln()) as f32;
-    let mut least = if count > 0 { f32::NEG_INFINITY } else { f32::INFINITY };
-    for (other, &logit) in (0..).zip(logits) {
-        if logit > least {
-            let at = top.partition_point(|(_, score)| *score >= logit);
-            top.truncate(count - 1);
-            top.insert(at, (other, logit));
-            least = if top.len() == count { top[count - 1].1 } else { least };
-        }
-    }
+    filter::best(logits, count, top);
     top.iter_mut().for_each(|(_, score)| *score = log(*score));
     logits.get(token as usize).map_or(f32::NEG_INFINITY, |logit| log(*logit))
 }

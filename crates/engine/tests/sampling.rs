@@ -11,7 +11,7 @@ fn logits(probabilities: &[f32]) -> Vec<f32> {
 }
 
 fn target(sampling: &Sampling, logits: &[f32], mask: Option<Mask<'_>>) -> Vec<f32> {
-    Sampler::new(sampling.clone(), &[]).target(&mut Scratch::default(), logits, mask).to_vec()
+    Sampler::new(sampling.clone(), &[]).target(&mut Scratch::default(), logits, mask)
 }
 
 fn close(a: &[f32], b: &[f32]) {
@@ -218,7 +218,7 @@ proptest! {
         let mut random = Random::new(seed);
         let prompt: Vec<Token> = (0..20).map(|_| u32::try_from(random.next_u64() % 300).unwrap()).collect();
         let (mut scratch, mut sampler) = (Scratch::default(), Sampler::new(sampling, &prompt));
-        let target = sampler.target(&mut scratch, &scores, Some(mask)).to_vec();
+        let target = sampler.target(&mut scratch, &scores, Some(mask));
         let sum: f32 = target.iter().sum();
         prop_assert!(!possible && sum == 0.0 || (sum - 1.0).abs() < 1e-3, "{sum}");
         let drawn = sampler.sample(&mut scratch, &scores, Some(mask));

@@ -260,6 +260,12 @@ impl Context {
         Ok(())
     }
 
+    /// Computes with the threads of `other`: they take turns. Two contexts that compute one after the other on
+    /// threads of their own are in each other's way, for threads look for work a while before they sleep.
+    pub fn share_threads(&mut self, other: &Self) {
+        self.raw.share_threads(&other.raw);
+    }
+
     /// Computes a batch. Rows of several sequences, and prompts beside running text, mix freely.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
 use llama_cpp_sys_2 as ll;
 
@@ -266,13 +266,41 @@ pub(crate) struct Row {
     pub(crate) output: bool,
 }
 
+/// Threads that compute. Contexts that take turns may share them: threads that have just computed look for
+/// the next step for a while, and would do so on processors that the next context computes on.
+struct Pool(NonNull<ll::ggml_threadpool>);
+
+// SAFETY: a pool belongs to no thread, and its owners keep it behind a lock while they compute with it.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    /// `None` where no threads can be had.
+    fn new(threads: i32) -> Option<Arc<Mutex<Self>>> {
+        // SAFETY: the parameters live through the call.
+        let pool = unsafe {
+            let mut params = ll::ggml_threadpool_params_default(threads);
+            params.poll = POLL;
+            NonNull::new(ll::ggml_threadpool_new(&raw mut params))
+        };
+        pool.map(|pool| Arc::new(Mutex::new(Self(pool))))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: it was ours alone, and every context lets go of it before its owner does.
+        unsafe { ll::ggml_threadpool_free(self.0.as_ptr()) }
+    }
+}
+
 /// KV memory, buffers and threads of one user of a model.
 pub(crate) struct Context {
     context: NonNull<ll::llama_context>,
     memory: ll::llama_memory_t,
-    pool: *mut ll::ggml_threadpool,
+    /// Whose turn it is to compute holds the lock.
+    pool: Option<Arc<Mutex<Pool>>>,
     /// Pools that the kernels still point to until they have computed with the next one.
-    retired: Vec<*mut ll::ggml_threadpool>,
+    retired: Vec<Arc<Mutex<Pool>>>,
     vocabulary: usize,
     embedding: usize,
     steps: Arc<Steps>,
@@ -313,7 +341,7 @@ impl Context {
             let mut this = Self {
                 context,
                 memory: ll::llama_get_memory(context.as_ptr()),
-                pool: ptr::null_mut(),
+                pool: None,
                 retired: Vec::new(),
                 vocabulary: facts.vocabulary as usize,
                 embedding: facts.embedding as usize,
@@ -346,28 +374,28 @@ impl Context {
     /// Sets how many threads compute one row, and several. Without a pool the kernels would start and
     /// end their threads with every step.
     pub(crate) fn set_threads(&mut self, one: i32, several: i32) {
-        let context = self.context.as_ptr();
-        // SAFETY: the old pool is kept until the kernels have let go of it; the new one lives until
-        // `drop`. Where none can be had the kernels make do without.
-        unsafe {
-            ll::llama_set_n_threads(context, one, several);
-            let mut params = ll::ggml_threadpool_params_default(one.max(several));
-            params.poll = POLL;
-            let pool = ll::ggml_threadpool_new(&raw mut params);
-            ll::llama_detach_threadpool(context);
-            if !pool.is_null() {
-                ll::llama_attach_threadpool(context, pool, pool);
-            }
-            self.retired.push(std::mem::replace(&mut self.pool, pool));
-        }
+        // SAFETY: only sets two numbers of a context that is alive.
+        unsafe { ll::llama_set_n_threads(self.context.as_ptr(), one, several) }
+        self.compute_with(Pool::new(one.max(several)));
     }
 
-    /// Frees pools that are no longer pointed to.
-    fn free_retired(&mut self) {
-        for pool in self.retired.drain(..) {
-            // SAFETY: each was ours alone, is freed once, and nothing points to it; null is none.
-            unsafe { ll::ggml_threadpool_free(pool) }
+    /// Computes with the threads of `other`, when it is not computing itself.
+    pub(crate) fn share_threads(&mut self, other: &Self) {
+        self.compute_with(other.pool.clone());
+    }
+
+    /// Where no pool can be had the kernels make do without.
+    fn compute_with(&mut self, pool: Option<Arc<Mutex<Pool>>>) {
+        let context = self.context.as_ptr();
+        // SAFETY: the old pool is kept until the kernels have let go of it; the new one until `drop`.
+        unsafe {
+            ll::llama_detach_threadpool(context);
+            if let Some(pool) = &pool {
+                let threads = pool.lock().unwrap_or_else(PoisonError::into_inner).0.as_ptr();
+                ll::llama_attach_threadpool(context, threads, threads);
+            }
         }
+        self.retired.extend(std::mem::replace(&mut self.pool, pool));
     }
 
     /// What ends a running step.
@@ -392,6 +420,8 @@ impl Context {
             seq_id: id_lists.as_mut_ptr(),
             logits: outputs.as_mut_ptr(),
         };
+        let pool = self.pool.clone();
+        let _turn = pool.as_ref().map(|pool| pool.lock().unwrap_or_else(PoisonError::into_inner));
         self.count += 1;
         self.steps.running.store(self.count, Ordering::Release);
         // SAFETY: every array has an element for each row, each list one id, and all outlive the call.
@@ -402,7 +432,7 @@ impl Context {
         };
         self.steps.running.store(0, Ordering::Release);
         if code == 0 {
-            self.free_retired();
+            self.retired.clear();
         }
         code
     }
@@ -474,9 +504,7 @@ impl Drop for Context {
         unsafe {
             ll::llama_detach_threadpool(self.context.as_ptr());
             ll::llama_free(self.context.as_ptr());
-            ll::ggml_threadpool_free(self.pool);
         }
-        self.free_retired();
     }
 }
 

@@ -299,6 +299,9 @@ impl Life {
     fn drive(self, native: Native, mut guessing: Option<Native>) {
         let mut next = Some(native);
         while let Some(native) = next.take() {
+            if let Some(draft) = &mut guessing {
+                draft.share_threads(&native);
+            }
             let abort = native.abort_handle();
             let scheduler = Scheduler::new(self.limits(&native), StepCost::default());
             let began = self.began;

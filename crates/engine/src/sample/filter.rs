@@ -14,6 +14,35 @@ use firsttoken_logic::engine::ids::Token;
 const CLASSES: usize = 1024;
 const CLASSES_PER_NAT: f32 = 32.0;
 
+/// The `count` best with their scores, the best first, and of equals the lower token.
+pub(super) fn best(scores: &[f32], count: usize, best: &mut Vec<(Token, f32)>) {
+    best.clear();
+    let mut least = if count > 0 { f32::NEG_INFINITY } else { f32::INFINITY };
+    for (token, &score) in (0..).zip(scores) {
+        if score > least {
+            let at = best.partition_point(|(_, other)| *other >= score);
+            best.truncate(count - 1);
+            best.insert(at, (token, score));
+            least = if best.len() == count { best[count - 1].1 } else { least };
+        }
+    }
+}
+
+/// Leaves the `count` best, few, and says whose scores are left, the lowest token first. `room` is room.
+pub(super) fn pick(
+    scores: &mut Vec<f32>,
+    count: usize,
+    room: &mut Vec<(Token, f32)>,
+    tokens: &mut Vec<Token>,
+) {
+    best(scores, count, room);
+    room.sort_unstable_by_key(|(token, _)| *token);
+    scores.clear();
+    scores.extend(room.iter().map(|(_, score)| *score));
+    tokens.clear();
+    tokens.extend(room.iter().map(|(token, _)| *token));
+}
+
 /// The best score; minus infinity where none is left.
 pub(super) fn max(scores: &[f32]) -> f32 {
     scores.iter().copied().fold(f32::NEG_INFINITY, f32::max)
@@ -35,8 +64,8 @@ pub(super) fn top_p(
     border: &mut Vec<Token>,
 ) {
     if share < 1.0 {
-        let total = weigh(scores, 1.0, max, weights);
-        keep_best(scores, total * f64::from(share), max, |token| f64::from(weights[token]), border);
+        weigh(scores, 1.0, max, weights);
+        keep_best(scores, sum(weights) * f64::from(share), max, |token| f64::from(weights[token]), border);
     }
 }
 
@@ -50,10 +79,14 @@ pub(super) fn min_p(scores: &mut [f32], share: f32, max: f32) {
     }
 }
 
-/// Gives each token its weight, the best one's being one, and returns the sum.
-pub(super) fn weigh(scores: &[f32], temperature: f32, max: f32, weights: &mut Vec<f32>) -> f64 {
+/// Gives each token its weight, the best one's being one.
+pub(super) fn weigh(scores: &[f32], temperature: f32, max: f32, weights: &mut Vec<f32>) {
     weights.clear();
     weights.extend(scores.iter().map(|score| exp((score - max) / temperature)));
+}
+
+/// What all weigh together.
+pub(super) fn sum(weights: &[f32]) -> f64 {
     weights.iter().map(|weight| f64::from(*weight)).sum()
 }
 
@@ -160,5 +193,21 @@ mod tests {
         assert_eq!(scores, [1.0, 2.0, 1.0, f32::NEG_INFINITY, f32::NEG_INFINITY]);
         top_k(&mut scores, 9, 2.0, &mut border);
         assert_eq!(max(&scores), 2.0, "more than there are is all");
+    }
+
+    #[test]
+    fn few_are_picked_as_many_are_filtered() {
+        let mut random = crate::sample::Random::new(5);
+        for count in [1, 2, 40, 127] {
+            // Coarse, so that many are equal.
+            let scores: Vec<f32> = (0..3000).map(|_| (random.uniform() * 50.0).floor() / 10.0).collect();
+            let (mut filtered, mut border) = (scores.clone(), Vec::new());
+            top_k(&mut filtered, count, max(&scores), &mut border);
+            let (mut picked, mut tokens) = (scores, Vec::new());
+            pick(&mut picked, count as usize, &mut Vec::new(), &mut tokens);
+            let left = (0_u32..).zip(&filtered).filter(|(_, score)| **score > f32::NEG_INFINITY);
+            let (expected, scores): (Vec<Token>, Vec<f32>) = left.unzip();
+            assert_eq!((tokens, picked), (expected, scores), "{count} best");
+        }
     }
 }

@@ -147,3 +147,33 @@ fn contexts_of_one_model_run_beside_each_other() {
         drop(model);
     });
 }
+
+#[test]
+fn contexts_share_threads_and_outlive_each_other() {
+    let recipe = peaked();
+    let (model, after) = (model(&recipe), recipe.successors());
+    let mut first = context(&model);
+    let mut second = context(&model);
+    second.share_threads(&first);
+    // In turns, …
+    for position in 0..4 {
+        for context in [&mut first, &mut second] {
+            let logits = run(context, 0, position, &[position + 40]);
+            assert_eq!(Some(best(&logits)), after[position as usize + 40]);
+        }
+    }
+    // … and where both want to at once, one waits.
+    std::thread::scope(|scope| {
+        for context in [&mut first, &mut second] {
+            let after = &after;
+            scope.spawn(move || {
+                let said = greedy(context, 0, 4, 70, 20);
+                assert_eq!(Some(said[0]), after[70]);
+                assert_eq!(Some(said[19]), after[said[18] as usize]);
+            });
+        }
+    });
+    drop(first);
+    let logits = run(&mut second, 1, 0, &[33]);
+    assert_eq!(Some(best(&logits)), after[33]);
+}

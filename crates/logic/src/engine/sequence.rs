@@ -148,6 +148,13 @@ impl Sequence {
         }
     }
 
+    /// So many tokens have keys and values now, if it is at work.
+    pub(super) const fn computed_to(&mut self, end: u32) {
+        if let State::Running { computed, .. } = &mut self.state {
+            *computed = end;
+        }
+    }
+
     /// Tokens that a step has yet to compute before the next can be sampled.
     pub(super) fn remaining(&self) -> u32 {
         self.len() - self.computed()

@@ -35,7 +35,7 @@ const COPYING: &[&str] = &["--size", "medium", "--peaked", "--ring", "64"];
 /// The same size, never repeating itself within an answer.
 const RECITING: &[&str] = &["--size", "medium", "--peaked"];
 /// Seven times smaller, and of the same opinion nearly always.
-const AGREEING: &[&str] = &["--size", "draft", "--peaked", "--astray", "0.02", "--seed", "2"];
+const AGREEING: &[&str] = &["--size", "draft", "--peaked", "--astray", "0.01", "--seed", "2"];
 /// Of no opinion that helps.
 const USELESS: &[&str] = &["--size", "draft", "--seed", "2"];
 

@@ -424,13 +424,17 @@ impl Scheduler {
         self.cost.on_step(all, step.depth, took);
         let prefill = step.runs.iter().filter(|run| run.tokens.len() > 1 && run.logits <= 1);
         let prefill = prefill.map(|run| u32::try_from(run.tokens.len()).unwrap_or(u32::MAX)).sum();
-        if prefill > 0 || self.running.iter().any(|id| self.sequences[id].prefills()) {
+        if prefill > 0 || self.prompts().next().is_some() {
             self.forecast.on_prefill(prefill, took);
         }
+        let row = took / all.max(1);
         for run in &step.runs {
+            let Some(sequence) = self.sequences.get_mut(&run.request) else { continue };
             let rows = u32::try_from(run.tokens.len()).unwrap_or(u32::MAX);
-            self.charge(run.request, rows, all, took);
-            self.computed_to(run.request, run.start + rows);
+            sequence.computed_to(run.start + rows);
+            if let Some(account) = self.accounts.get_mut(&sequence.tenant) {
+                account.served += row * rows;
+            }
         }
     }
 
@@ -442,8 +446,8 @@ impl Scheduler {
             sequence.drafts.clear();
             // The last token is computed again: nobody read its logits.
             let end = held(run.seq).min(sequence.len() - 1);
+            sequence.computed_to(end);
             self.cut(run.seq, end);
-            self.computed_to(run.request, end);
         }
     }
 
@@ -544,23 +548,6 @@ impl Scheduler {
         if self.pool.end(seq) > end {
             self.pool.truncate(seq, end);
             self.operations.push(Operation::Truncate { seq, end });
-        }
-    }
-
-    fn computed_to(&mut self, request: RequestId, end: u32) {
-        if let Some(sequence) = self.sequences.get_mut(&request)
-            && let State::Running { computed, .. } = &mut sequence.state
-        {
-            *computed = end;
-        }
-    }
-
-    /// Books a run's share of a step with its tenant.
-    fn charge(&mut self, request: RequestId, rows: u32, of: u32, took: Duration) {
-        if let Some(sequence) = self.sequences.get(&request)
-            && let Some(account) = self.accounts.get_mut(&sequence.tenant)
-        {
-            account.served += took * rows / of.max(1);
         }
     }
 

@@ -49,8 +49,13 @@ impl Scheduler {
 
     /// Those who decode, and whose readers keep up.
     fn readers(&self) -> impl Iterator<Item = &Sequence> {
-        let running = self.running.iter().map(|id| &self.sequences[id]);
-        running.filter(|sequence| sequence.decodes() && !sequence.paused)
+        // All in a row, whoever waits among them: to look each one up takes longer.
+        self.sequences.values().filter(|sequence| sequence.decodes() && !sequence.paused)
+    }
+
+    /// Those whose prompts are being computed.
+    pub(super) fn prompts(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.values().filter(|sequence| sequence.prefills())
     }
 
     /// Leaves as many drafts as the pace of the readers allows, and as rows may want logits beside one
@@ -95,8 +100,11 @@ impl Scheduler {
             rest: self.output.rest(reader),
             has_guesses: !reader.drafts.is_empty(),
         });
-        let prefills = self.running.iter().any(|id| self.sequences[id].prefills());
-        let rows = if prefills { 0 } else { self.draft_rows().saturating_sub(self.drafted()) };
+        let rows = if self.prompts().next().is_some() {
+            0
+        } else {
+            self.draft_rows().saturating_sub(self.drafted())
+        };
         Decoding {
             readers: readers.collect(),
             rows,
@@ -205,9 +213,8 @@ impl Scheduler {
     /// Whose prompts are being computed, in their order.
     fn prefilling(&self) -> Vec<RequestId> {
         let least_served = self.least_served();
-        let at_work = self.running.iter().map(|id| &self.sequences[id]);
-        let mut prefilling: Vec<_> = at_work
-            .filter(|sequence| sequence.prefills())
+        let mut prefilling: Vec<_> = self
+            .prompts()
             .map(|sequence| (self.order(sequence, sequence.remaining(), least_served), sequence.request))
             .collect();
         prefilling.sort_unstable();
