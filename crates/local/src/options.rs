@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use firsttoken_engine::disk::KvDir;
+use firsttoken_engine::speech::GUESSES_MAX;
 use firsttoken_llama::KvType;
 use serde::{Deserialize, Serialize};
 
-/// Most guesses at once by prompt lookup, unless said otherwise.
-const GUESSES_MAX: u32 = 8;
 /// The pace that a reader is given unless said otherwise: nobody reads faster than ten tokens a second.
 const ITL_TARGET: Duration = Duration::from_millis(100);
 

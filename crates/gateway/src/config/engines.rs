@@ -22,8 +22,8 @@ const CONTEXT_TOKENS_MAX: u64 = 1 << 24;
 const THREADS_MAX: u64 = 512;
 /// Most bytes of host memory, and of a directory: a pebibyte.
 const HOST_BYTES_MAX: u64 = 1 << 50;
-/// Most guesses at once that can be worth a step.
-const LOOKUP_TOKENS_MAX: u64 = 64;
+/// Most guesses at once: more fill a tile of the kernels, and are rarely all right.
+const LOOKUP_TOKENS_MAX: u64 = 32;
 /// Most requests at work together: the kernels tell 256 sequences apart, and one is spare.
 const REQUESTS_MAX: u64 = 255;
 /// Most requests that may wait.

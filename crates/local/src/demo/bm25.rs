@@ -44,14 +44,19 @@ impl Index {
     /// The `most` pages that score best for a question, the best first. All pages are ranked, also those
     /// that share no word with it.
     pub(super) fn best(&self, question: &str, most: usize) -> Vec<usize> {
-        let question: HashSet<String> = words(question).collect();
-        let all: u32 = self.pages.iter().flat_map(HashMap::values).sum();
-        let mean = f64::from(all) / self.pages.len().max(1) as f64;
-        let scores: Vec<f64> = self.pages.iter().map(|page| self.score(page, mean, &question)).collect();
+        let scores = self.scores(question);
         let mut order: Vec<usize> = (0..self.pages.len()).collect();
         order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
         order.truncate(most);
         order
+    }
+
+    /// What each page scores for a question.
+    pub(super) fn scores(&self, question: &str) -> Vec<f64> {
+        let question: HashSet<String> = words(question).collect();
+        let all: u32 = self.pages.iter().flat_map(HashMap::values).sum();
+        let mean = f64::from(all) / self.pages.len().max(1) as f64;
+        self.pages.iter().map(|page| self.score(page, mean, &question)).collect()
     }
 
     fn score(&self, page: &HashMap<String, u32>, mean: f64, question: &HashSet<String>) -> f64 {
