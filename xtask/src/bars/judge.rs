@@ -213,6 +213,14 @@ fn judge_ratio(
         (None, Some(_)) => Some(Verdict::Reported),
         (Some(_), Some(_)) if !equal || note.is_some() => Some(Verdict::Unresolved),
         (Some(max), Some(ours)) if holds(ours, max) => Some(Verdict::Holds),
+        // The peer is not seen to be equal to itself, either.
+        (Some(max), Some(ours))
+            if matches!(bar.judge, Judge::Parity { .. })
+                && ours.interval.0 <= 1.0
+                && again.is_some_and(|again| !holds(again, max)) =>
+        {
+            Some(Verdict::Unresolved)
+        }
         (Some(_), Some(_)) => Some(Verdict::FallsShort),
         (_, None) if rounds.iter().any(|r| r.contains_key(&Arm::Ours)) => Some(Verdict::Unresolved),
         (_, None) => None,
@@ -356,19 +364,23 @@ mod tests {
 
     #[test]
     fn parity_is_an_interval_that_reaches_one() {
-        let verdict = |ours: &[f64]| {
-            let round = |us: &f64| {
-                let arms = [(Arm::Ours, *us), (Arm::Llama, 1.0), (Arm::Again, 1.0)];
+        let beside = |ours: &[f64], again: &[f64]| {
+            let round = |(us, again): (&f64, &f64)| {
+                let arms = [(Arm::Ours, *us), (Arm::Llama, 1.0), (Arm::Again, *again)];
                 arms.into_iter().map(|(arm, us)| (arm, json!({ "us": us }))).collect()
             };
-            let rounds: Vec<Round> = ours.iter().map(round).collect();
+            let rounds: Vec<Round> = ours.iter().zip(again).map(round).collect();
             let parity = Bar { peer: Peer::Llama, ..bar(Judge::Parity { max: 1.053 }, "/us") };
             judge(&parity, &rounds).verdict
         };
+        let verdict = |ours| beside(ours, &[1.0; 7]);
         assert_eq!(verdict(&[0.99, 1.01, 1.0, 1.02, 1.03, 1.0, 0.98]), Some(Verdict::Holds));
         assert_eq!(verdict(&[0.7; 7]), Some(Verdict::Holds));
         assert_eq!(verdict(&[1.01, 1.02, 1.01, 1.03, 1.02, 1.01, 1.02]), Some(Verdict::FallsShort));
-        assert_eq!(verdict(&[0.9, 1.2, 1.0, 1.0, 1.0, 1.0, 1.0]), Some(Verdict::FallsShort));
+        let wide = [0.9, 1.2, 1.0, 1.0, 1.0, 1.0, 1.0];
+        assert_eq!(verdict(&wide), Some(Verdict::FallsShort));
+        assert_eq!(beside(&wide, &wide), Some(Verdict::Unresolved), "the peer differs as much from itself");
+        assert_eq!(beside(&[1.2; 7], &wide), Some(Verdict::FallsShort));
     }
 
     #[test]
