@@ -40,7 +40,7 @@ const SEED_FILL: u64 = 1_000_000;
 /// # Errors
 /// When a process does not come up, or the client fails.
 pub(super) fn rounds(name: &str, engine: &Engine, plan: &Plan, launcher: &Launcher) -> Result<Vec<Round>> {
-    let stage = Stage::new(launcher, engine.model)?.with_draft(engine.draft)?;
+    let stage = Stage::new(launcher, engine.model)?.with_draft(engine.draft)?.with_keys(engine.keys);
     let arms: Vec<Arm> =
         engine.arms.iter().copied().filter(|arm| !plan.peer_only || *arm != Arm::Ours).collect();
     let kept = if engine.fill.is_empty() || plan.peer_only {

@@ -32,6 +32,7 @@ pub(super) struct Stage<'a> {
     launcher: &'a Launcher,
     model: PathBuf,
     draft: Option<PathBuf>,
+    keys: &'static str,
 }
 
 /// One of them, with its model loaded.
@@ -46,7 +47,12 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn new(launcher: &'a Launcher, recipe: &[&str]) -> Result<Self> {
-        Ok(Self { launcher, model: made(launcher, MODEL, recipe)?, draft: None })
+        Ok(Self { launcher, model: made(launcher, MODEL, recipe)?, draft: None, keys: "" })
+    }
+
+    /// And these keys of `[[engines]]` for ours.
+    pub(super) const fn with_keys(self, keys: &'static str) -> Self {
+        Self { keys, ..self }
     }
 
     /// And a draft for ours, unless there are no arguments for one.
@@ -63,6 +69,9 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When it does not come up; its log is in the message.
     pub(super) fn server(&self, arm: Arm) -> Result<Server> {
+        if arm == Arm::Ours && !self.keys.is_empty() {
+            return self.configured(self.keys);
+        }
         let addr = free_port()?;
         let (what, mut command, ready) = match arm {
             Arm::Llama => ("llama-server", self.peer(addr, &[]), "/health"),
