@@ -51,7 +51,7 @@ impl<'a> Stage<'a> {
     }
 
     /// And these keys of `[[engines]]` for ours.
-    pub(super) const fn with_keys(self, keys: &'static str) -> Self {
+    pub(super) fn with_keys(self, keys: &'static str) -> Self {
         Self { keys, ..self }
     }
 
