@@ -13,6 +13,7 @@ mod bars;
 mod clients;
 mod process;
 mod run;
+mod stopwatch;
 mod system;
 mod test;
 mod tidy;

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::stopwatch::Stopwatch;
 use crate::{clients, process, system};
 
 mod closing;
@@ -169,20 +170,4 @@ fn at_least_one(counts: Counts) -> Result<()> {
         bail!("the runner ended without running a test");
     }
     Ok(())
-}
-
-/// Real elapsed time of a step.
-struct Stopwatch(
-    #[expect(clippy::disallowed_types, reason = "no runtime and no pausable clock here")] std::time::Instant,
-);
-
-impl Stopwatch {
-    fn start() -> Self {
-        #[expect(clippy::disallowed_types, reason = "no runtime and no pausable clock here")]
-        Self(std::time::Instant::now())
-    }
-
-    fn seconds(&self) -> f64 {
-        self.0.elapsed().as_secs_f64()
-    }
 }

@@ -17,6 +17,7 @@ use super::judge::{Arm, Round};
 use super::rig::{Launcher, Running, free_port, start};
 use super::{Plan, measure};
 use crate::process;
+use crate::stopwatch::Stopwatch;
 
 /// Folders of documents with questions.
 const SETS: [&str; 2] = ["billing", "unseen"];
@@ -88,7 +89,7 @@ fn cold(addr: SocketAddr, round: usize) -> Result<f64> {
         let body = json!({"model": "firsttoken-demo", "prompt": prompt, "max_tokens": 1, "temperature": 0});
         let before = Stopwatch::start();
         post(addr, "/v1/completions", &body)?;
-        times.push(before.ms());
+        times.push(before.seconds() * 1e3);
     }
     // The first touches the weights.
     times.remove(0);
@@ -181,22 +182,6 @@ impl Tally {
             "broken": self.broken,
             "answerable": self.answerable, "unanswerable": self.unanswerable,
         })
-    }
-}
-
-/// Real elapsed time.
-struct Stopwatch(
-    #[expect(clippy::disallowed_types, reason = "no runtime and no pausable clock here")] std::time::Instant,
-);
-
-impl Stopwatch {
-    fn start() -> Self {
-        #[expect(clippy::disallowed_types, reason = "no runtime and no pausable clock here")]
-        Self(std::time::Instant::now())
-    }
-
-    fn ms(&self) -> f64 {
-        self.0.elapsed().as_secs_f64() * 1e3
     }
 }
 
