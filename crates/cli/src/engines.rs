@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use firsttoken_gateway::config::EngineConfig;
 use firsttoken_gateway::{Network, Way};
-use firsttoken_local::fit::Need;
+use firsttoken_local::fit::{Headers, Need};
 use firsttoken_local::kv::{self, Memory};
 use firsttoken_local::{KV_DIR_BYTES_MAX, KvDir, Loaded, Local, Options, demo, figures};
 use tokio::time::Instant;
@@ -122,10 +122,14 @@ pub(crate) fn check(engines: &[EngineConfig]) -> anyhow::Result<String> {
     let mut asked = Vec::new();
     for engine in engines {
         let at = || format!("engine {}", engine.name);
-        match engine.file.to_str().is_some_and(|file| file.contains("://")) {
-            true => said.push_str(&format!("\n{}: is pulled when it starts", engine.name)),
-            false => asked.push(options(engine, models::on_disk(&engine.file).with_context(at)?)),
+        if is_address(&engine.file) {
+            said.push_str(&format!("\n{}: is pulled when it starts", engine.name));
+            continue;
         }
+        let file = models::on_disk(&engine.file).with_context(at)?;
+        let draft = engine.draft.as_deref().filter(|file| !is_address(file));
+        let draft = draft.map(models::on_disk).transpose().with_context(at)?;
+        asked.push(Options { draft, ..options(engine, file) });
     }
     for (options, need) in fitting(asked)? {
         said.push_str(&format!("\n{}: needs {}: {need}", options.name, figures::size(need.bytes())));
@@ -133,13 +137,16 @@ pub(crate) fn check(engines: &[EngineConfig]) -> anyhow::Result<String> {
     Ok(said)
 }
 
+fn is_address(file: &Path) -> bool {
+    file.to_str().is_some_and(|file| file.contains("://"))
+}
+
 /// What each takes where the ones before it have theirs.
 fn fitting(engines: Vec<Options>) -> anyhow::Result<Vec<(Options, Need)>> {
     let mut available = Memory::now().map_or(u64::MAX, |memory| memory.available);
     let mut fitting = Vec::new();
     for options in engines {
-        let header = kv::header(&options.file)?;
-        let need = Need::of(&options, &header, available)?;
+        let need = Need::of(&options, &Headers::read(&options)?, available)?;
         available = available.saturating_sub(need.bytes());
         fitting.push((options, need));
     }

@@ -7,10 +7,14 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use firsttoken_llama::{self as llama, AbortHandle, Context, Load, Markup, Misuse, Settings, Threads};
 pub use firsttoken_llama::{Error, KvType, Model};
+use firsttoken_logic::engine::cost::StepCost;
 use firsttoken_logic::engine::ids::{SeqId, Token};
+
+use tokio::time::Instant;
 
 use crate::backend::{Backend, Capabilities, Check, Failed, Outcome, Row};
 use crate::vocabulary::Vocabulary;
@@ -29,6 +33,11 @@ pub struct Setup {
     /// Threads that compute.
     pub threads: NonZeroU32,
 }
+
+/// Rows of the steps that a warm-up computes, until one takes long.
+const WARM_UP_ROWS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// From here on a step of the warm-up is the last: nobody waits long for a large model's.
+const WARM_UP_STEP_MAX: Duration = Duration::from_millis(100);
 
 /// Opens a model file; `gpu_layers` of its layers go to a GPU, all of them if not said.
 ///
@@ -110,15 +119,36 @@ impl Native {
         Ok(Self { context, capabilities, rows: Vec::new() })
     }
 
-    /// Computes a row and forgets it: weights are read, and the kernels' threads and buffers are there,
-    /// before somebody waits for them.
+    /// Computes a few steps and forgets them: weights are read, and the kernels' threads and buffers are
+    /// there, before somebody waits for them. What comes back has learnt from them what steps take, so that
+    /// the first request's pace is no guess.
     ///
     /// # Errors
     /// When the kernels fail.
-    pub fn warm_up(&mut self, token: Token) -> Result<(), Failed> {
+    pub fn warm_up(&mut self, token: Token) -> Result<StepCost, Failed> {
+        self.trial(token, 1)?;
+        let mut steps = Vec::new();
+        let most = self.capabilities.rows_max;
+        for rows in WARM_UP_ROWS.into_iter().filter(|rows| *rows <= most) {
+            let took = self.trial(token, rows)?;
+            steps.push((rows, took));
+            if took > WARM_UP_STEP_MAX {
+                break;
+            }
+        }
+        Ok(StepCost::measured(&steps))
+    }
+
+    /// How long a step of so many rows takes, on its own.
+    fn trial(&mut self, token: Token, rows: u32) -> Result<Duration, Failed> {
         let seq = SeqId(0);
-        self.decode(&[Row { seq, position: 0, token, logits: true }])?;
-        self.drop_seq(seq)
+        let began = Instant::now();
+        let step: Vec<Row> =
+            (0..rows).map(|position| Row { seq, position, token, logits: position + 1 == rows }).collect();
+        self.decode(&step)?;
+        let took = began.elapsed();
+        self.drop_seq(seq)?;
+        Ok(took)
     }
 
     /// Computes with the threads of `other`, in turns.

@@ -11,7 +11,7 @@ use firsttoken_llama::gguf::Header;
 use firsttoken_llama::{HAS_GPU, KvType};
 
 use crate::figures::{size, whole};
-use crate::kv::{Sizing, name_of_type};
+use crate::kv::{self, HeaderError, Sizing, name_of_type};
 use crate::options::Options;
 
 /// Tokens of all sequences together, unless said otherwise: the context of the model, twice, …
@@ -35,7 +35,41 @@ const USUAL_TENTHS: u64 = 9;
 /// Room for what the kernels compute with: activations of a batch, and its logits.
 const COMPUTE_BYTES: u64 = 256 << 20;
 
-/// What a model takes of this machine's memory.
+/// What the files of an engine say of themselves.
+#[derive(Debug)]
+pub struct Headers {
+    /// The model's.
+    pub model: Header,
+    /// Its draft's, if it has one.
+    pub draft: Option<Header>,
+}
+
+impl Headers {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is no model.
+    pub fn read(options: &Options) -> Result<Self, HeaderError> {
+        let draft = options.draft.as_deref().map(kv::header).transpose()?;
+        Ok(Self { model: kv::header(&options.file)?, draft })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Header> {
+        [&self.model].into_iter().chain(&self.draft)
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        self.all().fold(0, |bytes, header| bytes.saturating_add(header.tensors.bytes))
+    }
+
+    /// Of a token in the KV memory: a draft keeps all that its model does.
+    fn token_bytes(&self, kv: KvType) -> u64 {
+        let one = |header| Sizing::new(header, Some(0), 0).map_or(0, |sizing| sizing.token_bytes(kv));
+        self.all().map(one).fold(0, u64::saturating_add)
+    }
+}
+
+/// What a model takes of this machine's memory, its draft included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Tokens that all requests together can hold.
@@ -69,21 +103,21 @@ impl Need {
     ///
     /// # Errors
     /// If it does not fit.
-    pub fn of(options: &Options, header: &Header, available: u64) -> Result<Self, Box<TooLarge>> {
-        let token_bytes = token_bytes(header, options.kv);
-        let weights_bytes = header.tensors.bytes;
+    pub fn of(options: &Options, headers: &Headers, available: u64) -> Result<Self, Box<TooLarge>> {
+        let token_bytes = headers.token_bytes(options.kv);
+        let weights_bytes = headers.weights_bytes();
         let fixed =
             weights_bytes.saturating_add(options.host_bytes.unwrap_or(0)).saturating_add(COMPUTE_BYTES);
         let room = available.saturating_sub(fixed) / 10 * USUAL_TENTHS;
         let fitting = room.checked_div(token_bytes).unwrap_or(u64::MAX) / CELLS_STEP * CELLS_STEP;
-        let usual = usual_cells(header);
+        let usual = usual_cells(&headers.model);
         let cells = match options.cells {
             Some(cells) => u64::from(cells).next_multiple_of(CELLS_STEP),
             None => usual.min(fitting).max(CELLS_MIN.min(usual)),
         };
         let kv_bytes = token_bytes.saturating_mul(cells);
         let left = room.saturating_sub(kv_bytes) / HOST_PART;
-        let usual_host = if embeds(header) { 0 } else { left.min(HOST_BYTES) };
+        let usual_host = if embeds(&headers.model) { 0 } else { left.min(HOST_BYTES) };
         let need = Self {
             cells: u32::try_from(cells).unwrap_or(u32::MAX),
             kv: options.kv,
@@ -96,7 +130,7 @@ impl Need {
         if on_gpu || need.bytes() <= available {
             return Ok(need);
         }
-        let hint = hint(header, options, available);
+        let hint = hint(headers, options, available);
         Err(Box::new(TooLarge { name: options.name.clone(), need, available, hint }))
     }
 
@@ -137,15 +171,11 @@ fn usual_cells(header: &Header) -> u64 {
     context.saturating_mul(CONTEXTS).clamp(CELLS_MIN, CELLS_MAX).next_multiple_of(CELLS_STEP)
 }
 
-fn token_bytes(header: &Header, kv: KvType) -> u64 {
-    Sizing::new(header, Some(0), 0).map_or(0, |sizing| sizing.token_bytes(kv))
-}
-
 /// What would fit instead.
-fn hint(header: &Header, options: &Options, available: u64) -> String {
-    let fixed = header.tensors.bytes.saturating_add(COMPUTE_BYTES);
+fn hint(headers: &Headers, options: &Options, available: u64) -> String {
+    let fixed = headers.weights_bytes().saturating_add(COMPUTE_BYTES);
     let fitting =
-        |kv| available.saturating_sub(fixed) / token_bytes(header, kv).max(1) / CELLS_STEP * CELLS_STEP;
+        |kv| available.saturating_sub(fixed) / headers.token_bytes(kv).max(1) / CELLS_STEP * CELLS_STEP;
     let said = |kv| {
         (fitting(kv) >= CELLS_STEP).then(|| {
             let kept = if kv == options.kv {
@@ -172,16 +202,16 @@ mod tests {
     use super::*;
 
     /// A token takes 512 bytes as f16.
-    fn header(context: u32) -> Header {
+    fn headers(context: u32) -> Headers {
         let shape = Shape { layers: 4, heads: 4, shared_heads: 2, ..Shape::NANO };
         let bytes = Recipe { shape, context, ..Recipe::default() }.bytes().unwrap();
-        Header::read(&bytes[..], bytes.len() as u64).unwrap()
+        Headers { model: Header::read(&bytes[..], bytes.len() as u64).unwrap(), draft: None }
     }
 
     fn need(options: &Options, context: u32, beside_weights: u64) -> Result<Need, String> {
-        let header = header(context);
-        let available = header.tensors.bytes + COMPUTE_BYTES + beside_weights;
-        Need::of(options, &header, available).map_err(|error| error.to_string())
+        let headers = headers(context);
+        let available = headers.model.tensors.bytes + COMPUTE_BYTES + beside_weights;
+        Need::of(options, &headers, available).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -217,8 +247,19 @@ mod tests {
     }
 
     #[test]
+    fn a_draft_takes_memory_like_any_model() {
+        let alone = headers(8_192);
+        let both = Headers { draft: headers(8_192).model.into(), ..headers(8_192) };
+        let options = Options { host_bytes: Some(0), ..Options::new("m.gguf", "m") };
+        let need = |headers| Need::of(&options, headers, 8 << 30).unwrap();
+        let (alone, both) = (need(&alone), need(&both));
+        assert_eq!(both.weights_bytes, 2 * alone.weights_bytes);
+        assert_eq!((both.cells, both.kv_bytes), (alone.cells, 2 * alone.kv_bytes));
+    }
+
+    #[test]
     fn weights_that_do_not_fit_are_no_question_of_context() {
-        let error = Need::of(&Options::new("m.gguf", "m"), &header(8_192), 1 << 20).unwrap_err();
+        let error = Need::of(&Options::new("m.gguf", "m"), &headers(8_192), 1 << 20).unwrap_err();
         assert_eq!(error.hint, "take a smaller model, or one of fewer bits");
     }
 }

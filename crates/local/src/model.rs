@@ -25,8 +25,8 @@ use firsttoken_logic::time::Instant;
 use sha2::{Digest as _, Sha256};
 
 use crate::demo::Documents;
-use crate::fit::{Need, TooLarge};
-use crate::kv::{self, HeaderError, Memory};
+use crate::fit::{Headers, Need, TooLarge};
+use crate::kv::{HeaderError, Memory};
 pub use crate::options::{Options, name_of};
 
 /// Sequences, kept prefixes included, unless more requests are to be at work.
@@ -135,7 +135,7 @@ pub enum StartError {
 }
 
 impl Model {
-    /// Opens the file, computes one step so that the first request does not wait for what it brings, and
+    /// Opens the file, computes a few steps so that the first request does not wait for what they bring, and
     /// starts the engine. It ends when the last handle is dropped.
     ///
     /// # Errors
@@ -166,11 +166,22 @@ impl Model {
             .unzip();
         let mut native = Native::new(&model, setup).map_err(wrong)?;
         let first = model.bos().unwrap_or_default();
-        native.warm_up(first).map_err(|failed| StartError::WarmUp { file: shown(), what: failed.what })?;
+        let cost = native
+            .warm_up(first)
+            .map_err(|failed| StartError::WarmUp { file: shown(), what: failed.what })?;
         let (engine, seat) = Engine::new();
         let began = tokio::time::Instant::now();
-        let life =
-            Life { seat, model: model.clone(), draft, setup, began, options: options.clone(), need, shelf };
+        let life = Life {
+            seat,
+            model: model.clone(),
+            draft,
+            setup,
+            began,
+            options: options.clone(),
+            need,
+            shelf,
+            cost,
+        };
         let thread = std::thread::Builder::new()
             .name("engine".to_owned())
             .spawn(move || life.drive(native, guessing))?;
@@ -253,10 +264,10 @@ pub(crate) fn open(options: &Options) -> Result<(Need, native::Model), StartErro
     if let Some(layers) = options.gpu_layers.filter(|layers| *layers > 0 && !HAS_GPU) {
         return Err(StartError::NoGpu { file: file(), layers });
     }
-    let header = kv::header(&options.file)?;
+    let headers = Headers::read(options)?;
     // Where the system does not say how much memory it has, nobody can know.
     let available = Memory::now().map_or(u64::MAX, |memory| memory.available);
-    let need = Need::of(options, &header, available)?;
+    let need = Need::of(options, &headers, available)?;
     let model = native::open(&options.file, options.gpu_layers);
     Ok((need, model.map_err(|error| StartError::Model { file: file(), error })?))
 }
@@ -291,6 +302,8 @@ struct Life {
     options: Options,
     need: Need,
     shelf: Option<Arc<Shelf>>,
+    /// What the warm-up has taught.
+    cost: StepCost,
 }
 
 impl Life {
@@ -303,7 +316,7 @@ impl Life {
                 draft.share_threads(&native);
             }
             let abort = native.abort_handle();
-            let scheduler = Scheduler::new(self.limits(&native), StepCost::default());
+            let scheduler = Scheduler::new(self.limits(&native), self.cost.clone());
             let began = self.began;
             let clock = move || Instant::default() + began.elapsed();
             let mut driver = self.seat.driver(native, scheduler, move || _ = abort.abort(), clock);

@@ -51,6 +51,31 @@ impl StepCost {
         Self { base, slope: row_over_4096_cells.as_secs_f64(), seen: [0; KNOTS.len()], deviation: 0.0 }
     }
 
+    /// From what steps over nothing took: (rows, time), fewest rows first. Beyond the last one each row
+    /// costs what it costs there, and attention is dear as it usually is beside that.
+    #[must_use]
+    pub fn measured(steps: &[(u32, Duration)]) -> Self {
+        let mut cost = Self::default();
+        let Some((most, took)) = steps.last().filter(|(rows, _)| *rows > 0) else { return cost };
+        let row = took.as_secs_f64() / f64::from(*most);
+        cost.slope *= row / (cost.base[KNOTS.len() - 1] / f64::from(KNOTS[KNOTS.len() - 1]));
+        for (at, rows) in KNOTS.into_iter().enumerate() {
+            let next = steps.partition_point(|(measured, _)| *measured < rows);
+            cost.base[at] = match (next.checked_sub(1).map(|before| steps[before]), steps.get(next)) {
+                (_, Some((measured, took))) if *measured == rows => took.as_secs_f64(),
+                (Some((low, before)), Some((high, after))) => {
+                    let way = f64::from(rows - low) / f64::from(high - low);
+                    before.as_secs_f64() * (1.0 - way) + after.as_secs_f64() * way
+                }
+                (None, Some((_, took))) => took.as_secs_f64(),
+                (_, None) => row * f64::from(rows),
+            };
+            cost.seen[at] = u32::from(next < steps.len());
+        }
+        cost.straighten(0, false);
+        cost
+    }
+
     /// How long a step is expected to take.
     #[must_use]
     pub fn forecast(&self, rows: u32, depth: u32) -> Duration {
@@ -231,6 +256,25 @@ mod tests {
                 "{rows} rows over {depth} cells: {ratio:.2} of what it takes"
             );
         }
+    }
+
+    #[test]
+    fn what_was_measured_is_what_is_forecast() {
+        let steps = [1, 4, 16, 64].map(|rows| (rows, machine(rows, 0)));
+        let cost = StepCost::measured(&steps);
+        for (rows, took) in steps {
+            assert_eq!(cost.forecast(rows, 0), took, "{rows} rows");
+        }
+        for (rows, depth) in [(2, 0), (8, 0), (32, 0), (128, 0), (512, 0), (64, 4096)] {
+            let ratio = cost.forecast(rows, depth).as_secs_f64() / machine(rows, depth).as_secs_f64();
+            assert!(
+                (0.7..1.3).contains(&ratio),
+                "{rows} rows over {depth} cells: {ratio:.2} of what it takes"
+            );
+        }
+        assert_eq!(StepCost::measured(&[]).forecast(8, 0), StepCost::default().forecast(8, 0));
+        let noisy = [(1, Duration::from_millis(9)), (2, Duration::from_millis(4))];
+        assert!(StepCost::measured(&noisy).forecast(1, 0) <= StepCost::measured(&noisy).forecast(2, 0));
     }
 
     #[test]

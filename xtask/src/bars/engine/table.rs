@@ -53,11 +53,9 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
     engine("engine-decode-1", MEDIUM, STOCK, &["decode:together,own=32,out=128"]),
     engine("engine-decode-8", MEDIUM, STOCK, &["decode:together,count=8,own=32,out=64"]),
     engine("engine-prefill", MEDIUM, STOCK_AND_TUNED, &["prompt:together,own=2048"]),
-    engine("engine-shared-cold", MEDIUM, STOCK, &["clients:together,count=8,shared=2048,own=64,out=32"]),
-    engine(
+    shared("engine-shared-cold", &["clients:together,count=8,shared=2048,own=64,out=32"]),
+    shared(
         "engine-shared-warm",
-        MEDIUM,
-        STOCK,
         &["first:together,shared=2048,own=64", "clients:together,count=8,shared=2048,own=64,out=32"],
     ),
     engine(
@@ -115,6 +113,15 @@ const fn engine(
     Scenario { name, load: Load::Engine(Engine { model, draft: &[], keys: "", arms, fill: &[], phases }) }
 }
 
+/// The peer knows no pace, so ours keeps none: with the usual one the first who are answered hold up the others.
+const fn shared(name: &'static str, phases: &'static [&'static str]) -> Scenario {
+    let keys = "itl_target_ms = \"off\"\n";
+    Scenario {
+        name,
+        load: Load::Engine(Engine { model: MEDIUM, draft: &[], keys, arms: STOCK, fill: &[], phases }),
+    }
+}
+
 /// Beside a peer tuned for the case ours is told what gap its readers will bear: with the usual one a prompt takes
 /// longer than the peer's, as 100 ms leave room for few of its rows.
 const fn mixed(name: &'static str, phases: &'static [&'static str]) -> Scenario {
@@ -161,7 +168,7 @@ const ROWS: &[Row] = &[
     ("engine-decode-1", "engine: time per token, 1 stream", "engine-decode-1", DECODE, "µs", PARITY, Llama),
     ("engine-decode-8", "engine: time per token, 8 streams", "engine-decode-8", DECODE, "µs", PARITY, Llama),
     ("engine-prefill", "engine: TTFT of 2,048 tokens, nothing cached", "engine-prefill", PROMPT, "µs", PARITY, Llama),
-    ("engine-shared-cold-p50", "engine: 8 clients with 2,048 shared and 64 own tokens at once, TTFT p50", "engine-shared-cold", CLIENTS_P50, "µs", ratio(0.22), Llama),
+    ("engine-shared-cold-p50", "engine: 8 clients with 2,048 shared and 64 own tokens at once, `itl_target_ms = \"off\"`, TTFT p50", "engine-shared-cold", CLIENTS_P50, "µs", ratio(0.22), Llama),
     ("engine-shared-cold-max", "engine: the same, TTFT of the last", "engine-shared-cold", CLIENTS_MAX, "µs", ratio(0.12), Llama),
     ("engine-shared-warm-p50", "engine: the same with the prefix cached, TTFT p50", "engine-shared-warm", CLIENTS_P50, "µs", ratio(0.04), Llama),
     ("engine-shared-warm-max", "engine: the same, TTFT of the last", "engine-shared-warm", CLIENTS_MAX, "µs", ratio(0.03), Llama),
