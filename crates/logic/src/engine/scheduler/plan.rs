@@ -197,12 +197,13 @@ impl Scheduler {
     }
 
     /// Rows of prefill beside `decoding` rows: what the pace of the readers leaves, in whole tiles. Where
-    /// the pace cannot be kept whatever is done, a tile, so that it is over soon.
+    /// the pace cannot be kept whatever is done, what fills the tile up, so that it is over soon: a row more
+    /// would cost as much as another tile.
     fn budget(&self, decoding: u32) -> u32 {
         let (tile, most) = (self.limits.tile, self.limits.rows_max.max(decoding + 1));
         let (paced, least) = (self.rows_max(), decoding + self.limits.prefill_min);
         if paced < least {
-            return (decoding + tile).min(most) - decoding;
+            return least.next_multiple_of(tile).min(most) - decoding;
         }
         let total = paced.max(decoding + 1).min(most);
         let whole = total - total % tile;
