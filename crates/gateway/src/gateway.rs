@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::config::{Config, UpstreamConfig};
 use crate::evidence::Evidence;
 use crate::keys::Keyring;
+use crate::tail::Tails;
 use crate::upstream::{Network, Remote, Upstream};
 
 /// A configuration, and what follows from it alone.
@@ -31,6 +32,7 @@ impl Loaded {
 pub(crate) struct Shared {
     loaded: RwLock<Arc<Loaded>>,
     pub(crate) evidence: Arc<Evidence>,
+    pub(crate) tails: Tails,
     /// Whether `/readyz` says yes: not before the sockets listen, not once a drain began.
     pub(crate) ready: AtomicBool,
 }
@@ -40,6 +42,7 @@ impl Shared {
         Arc::new(Self {
             evidence: Evidence::new(config.limits.timelines_max),
             ready: AtomicBool::new(false),
+            tails: Tails::default(),
             loaded: RwLock::new(Loaded::new(config)),
         })
     }

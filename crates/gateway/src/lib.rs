@@ -19,6 +19,7 @@ mod front;
 mod gateway;
 pub mod keys;
 mod stream;
+mod tail;
 mod upstream;
 
 pub use front::server;

@@ -8,6 +8,7 @@
 //! - [`engine`]: what the inference engine computes next, and what stays in memory.
 //! - [`restart`]: when something that has ended is started again.
 //! - [`sketch`]: quantiles of latencies in a few hundred bytes, mergeable.
+//! - [`tail`]: what is sent twice or again, and to whom.
 //!
 //! A machine is driven by `on_<event>(…, now)`, asked by `poll(now)`, and says when it wants to be
 //! woken by `deadline()`.
@@ -24,4 +25,5 @@ pub mod engine;
 pub mod failure;
 pub mod restart;
 pub mod sketch;
+pub mod tail;
 pub mod time;

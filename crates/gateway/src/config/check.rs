@@ -89,7 +89,7 @@ fn targets(
     let is_first =
         |at: usize, name: &str| engine_names.iter().position(|spot| spot.value == name) == Some(at);
     let rule = |(at, name): (usize, &Spot<String>)| Spot {
-        value: ModelRule { pattern: name.value.clone(), upstream: others + at, rename: None },
+        value: ModelRule::new(&name.value, others + at),
         place: name.place.clone(),
     };
     let is_rule = |(at, name): &(usize, &Spot<String>)| !name.value.is_empty() && is_first(*at, &name.value);

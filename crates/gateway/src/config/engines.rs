@@ -208,7 +208,7 @@ impl Config {
     pub fn with_demo(mut self, name: &str, about: &str) -> Self {
         let upstream = self.upstreams.len();
         self.upstreams.push(EngineConfig::new(name, "").upstream());
-        self.models.insert(0, ModelRule { pattern: name.to_owned(), upstream, rename: None });
+        self.models.insert(0, ModelRule::new(name, upstream));
         self.demo = Some((name.to_owned(), about.to_owned()));
         self
     }
@@ -224,7 +224,7 @@ impl Config {
                 return Err(format!("two who answer are called `{}`; rename one of them", engine.name));
             }
             let upstream = self.upstreams.len();
-            rules.push(ModelRule { pattern: engine.name.clone(), upstream, rename: None });
+            rules.push(ModelRule::new(&engine.name, upstream));
             self.upstreams.push(engine.upstream());
             self.engines.push(engine);
         }

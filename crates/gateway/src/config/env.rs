@@ -101,11 +101,7 @@ pub(super) fn config(env: &Lookup<'_>) -> Result<Option<Config>, Problems> {
             .and_then(|text| understand(known.base_url, text, url::base_url, &mut report))
             .unwrap_or_else(|| known.provider.official_base_url());
         let upstream = config.upstreams.len();
-        config.models.extend(models.iter().map(|&pattern| ModelRule {
-            pattern: pattern.to_owned(),
-            upstream,
-            rename: None,
-        }));
+        config.models.extend(models.iter().map(|&pattern| ModelRule::new(pattern, upstream)));
         config.upstreams.push(UpstreamConfig {
             name: known.provider.name().to_owned(),
             provider: known.provider,

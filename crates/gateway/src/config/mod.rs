@@ -32,6 +32,7 @@ mod url;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use firsttoken_logic::tail::{hedge, retry};
 use firsttoken_wire::Dialect;
 use http::Uri;
 
@@ -107,7 +108,7 @@ impl Config {
             responses: true,
             local: false,
         };
-        let rule = |upstream| ModelRule { pattern: "*".to_owned(), upstream, rename: None };
+        let rule = |upstream| ModelRule::new("*", upstream);
         let mut config = Self::bare();
         config.models = (0..providers.len()).map(rule).collect();
         config.upstreams = providers.map(upstream).into();
@@ -309,6 +310,25 @@ pub struct ModelRule {
     /// Name to send instead; `None` sends the caller's. A `*` in it stands for what the `*` of the
     /// pattern matched.
     pub rename: Option<String>,
+    /// Who answers in its place, in this order, when it fails or is late.
+    pub fallbacks: Vec<Fallback>,
+}
+
+impl ModelRule {
+    /// All names that `pattern` matches go to `upstream` as they are, and to nobody else.
+    #[must_use]
+    pub fn new(pattern: &str, upstream: usize) -> Self {
+        Self { pattern: pattern.to_owned(), upstream, rename: None, fallbacks: Vec::new() }
+    }
+}
+
+/// An upstream that may answer in another's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// Index into [`Config::upstreams`].
+    pub upstream: usize,
+    /// Name to send to it; as [`ModelRule::rename`].
+    pub rename: Option<String>,
 }
 
 /// Requests to which another policy applies.
@@ -339,11 +359,15 @@ pub struct Policy {
     pub inject_usage: bool,
     /// Refuse a request of which something would be dropped on its way into another dialect.
     pub strict: bool,
+    /// What is tried again.
+    pub retry: retry::Policy,
+    /// What is sent twice; a share of none: nothing.
+    pub hedge: hedge::Policy,
 }
 
 impl Default for Policy {
     /// The clocks' own defaults; head commit after 15 s, keepalive every 15 s, stall above 1 s, usage
-    /// asked for.
+    /// asked for; three attempts where there are fallbacks, nothing sent twice.
     fn default() -> Self {
         Self {
             clocks: firsttoken_logic::clocks::Limits::default(),
@@ -352,6 +376,8 @@ impl Default for Policy {
             stall_threshold: Duration::from_secs(1),
             inject_usage: true,
             strict: false,
+            retry: retry::Policy::default(),
+            hedge: hedge::Policy { share_per_mille: 0, ..hedge::Policy::default() },
         }
     }
 }

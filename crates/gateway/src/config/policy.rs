@@ -16,7 +16,35 @@ pub(super) fn policy(section: &mut Section<'_>, base: &Policy) -> Policy {
     let mut policy = base.clone();
     section.section("clocks", |section| clocks(section, &mut policy));
     section.section("stream", |section| stream(section, &mut policy));
+    section.section("retry", |section| retry(section, &mut policy));
+    section.section("hedge", |section| hedge(section, &mut policy));
     policy
+}
+
+fn retry(section: &mut Section<'_>, policy: &mut Policy) {
+    let retry = &mut policy.retry;
+    if let Some(attempts) = section.number("attempts_max", 1..=10) {
+        retry.attempts_max = u32::try_from(attempts.value).unwrap_or(1);
+    }
+    if let Some(same) = section.flag("same_upstream") {
+        retry.same_upstream = same.value;
+    }
+    if let Some(wait) = section.millis("wait_max_ms", 0) {
+        retry.wait_max = wait.value;
+    }
+}
+
+fn hedge(section: &mut Section<'_>, policy: &mut Policy) {
+    let hedge = &mut policy.hedge;
+    if let Some(percent) = section.number("percent", 0..=20) {
+        hedge.share_per_mille = u32::try_from(percent.value * 10).unwrap_or(0);
+    }
+    if let Some(delay) = section.millis("delay_min_ms", 1) {
+        hedge.delay_min = delay.value;
+    }
+    if let Some(samples) = section.number("samples_min", 1..=100_000) {
+        hedge.samples_min = samples.value;
+    }
 }
 
 fn clocks(section: &mut Section<'_>, policy: &mut Policy) {

@@ -247,9 +247,9 @@ impl<'a> Section<'a> {
             self.expected(&place, &wanted, value);
             return Vec::new();
         };
-        let mut read = Vec::new();
+        let (mut read, path) = (Vec::new(), self.path(key));
         for (index, item) in items.iter().enumerate() {
-            let place = Place::File { offset: item.span().start, key: format!("{key}[{index}]") };
+            let place = Place::File { offset: item.span().start, key: format!("{path}[{index}]") };
             match item.get_ref() {
                 DeValue::Table(table) => {
                     read.push(Section::new(table, place, self.env, self.report).read(&mut f));

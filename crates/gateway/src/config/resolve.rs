@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::problems::nearest;
 use super::targets::MODEL_BYTES_MAX;
-use super::{Config, ModelRule, Policy, Provider};
+use super::{Config, Fallback, ModelRule, Policy, Provider};
 
 /// Name of the policy that applies where no route does.
 pub const DEFAULT_ROUTE: &str = "default";
@@ -21,6 +21,8 @@ pub struct Target<'a> {
     pub model: Cow<'a, str>,
     /// The pattern that matched: a bounded name for metrics.
     pub rule: &'a str,
+    /// Who may answer in its place.
+    pub fallbacks: &'a [Fallback],
 }
 
 impl Config {
@@ -45,7 +47,7 @@ impl Config {
                 Cow::Owned(format!("{before}{}{after}", starred(&rule.pattern, model)))
             }
         };
-        Some(Target { upstream: rule.upstream, model: name, rule: &rule.pattern })
+        Some(Target { upstream: rule.upstream, model: name, rule: &rule.pattern, fallbacks: &rule.fallbacks })
     }
 
     /// The model name or pattern that `model` was most likely meant to be, for "did you mean".

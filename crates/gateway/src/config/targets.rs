@@ -8,7 +8,7 @@ use super::problems::{Complaint, Place, Report, Spot, nearest};
 use super::proxy::EnvProxy;
 use super::raw::Section;
 use super::resolve::matches;
-use super::{Auth, ModelRule, NAME_CHARS_MAX, Provider, UpstreamConfig, check_name, url};
+use super::{Auth, Fallback, ModelRule, NAME_CHARS_MAX, Provider, UpstreamConfig, check_name, url};
 
 /// Longest model name or pattern.
 pub(super) const MODEL_BYTES_MAX: usize = 256;
@@ -163,15 +163,34 @@ pub(super) fn model(section: &mut Section<'_>, upstreams: &[Spot<String>]) -> Ve
         let message = format!("an alias of `{}` does not say which model is meant", name.value);
         section.report.add(&alias.place, Complaint::new(message).hint("add `upstream_model`"));
     }
+    let fallbacks = section.sections("fallbacks", |section| fallback(section, upstreams));
     let rename = rename.map(|spot| spot.value);
     let alias_rename = rename.clone().or(literal);
     let upstream = target.unwrap_or(0);
     let rule = |pattern: Spot<String>, rename: &Option<String>| Spot {
-        value: ModelRule { pattern: pattern.value, upstream, rename: rename.clone() },
+        value: ModelRule {
+            pattern: pattern.value,
+            upstream,
+            rename: rename.clone(),
+            fallbacks: fallbacks.clone(),
+        },
         place: pattern.place,
     };
     let by_name = name.map(|name| rule(name, &rename));
     by_name.into_iter().chain(aliases.into_iter().map(|alias| rule(alias, &alias_rename))).collect()
+}
+
+/// Reads one of `fallbacks`: an upstream, and the model's name there.
+fn fallback(section: &mut Section<'_>, upstreams: &[Spot<String>]) -> Fallback {
+    let names = upstreams.iter().map(|spot| spot.value.as_str()).collect::<Vec<_>>().join(", ");
+    section.missing("upstream", &format!("one of {names}"));
+    let upstream = section.text("upstream", |text| upstream_index(text, upstreams));
+    let rename = section.text("upstream_model", pattern);
+    if let Some(starred) = rename.as_ref().filter(|rename| rename.value.contains('*')) {
+        let complaint = Complaint::new("has a `*`: what it would stand for is not known here");
+        section.report.add(&starred.place, complaint.hint("write the model's whole name"));
+    }
+    Fallback { upstream: upstream.map_or(0, |spot| spot.value), rename: rename.map(|spot| spot.value) }
 }
 
 fn upstream_index(text: &Text, upstreams: &[Spot<String>]) -> Result<usize, Complaint> {
@@ -227,7 +246,7 @@ pub(super) fn default_rules(upstreams: usize, report: &mut Report, place: &Place
         let hint = "add [[models]] with `name = \"gpt-*\"` and `upstream = \"…\"`";
         report.add(place, Complaint::new(message).hint(hint));
     }
-    (upstreams > 0).then(|| ModelRule { pattern: "*".to_owned(), upstream: 0, rename: None })
+    (upstreams > 0).then(|| ModelRule::new("*", 0))
 }
 
 /// Checks a name; see [`check_name`].

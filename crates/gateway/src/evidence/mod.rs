@@ -9,6 +9,7 @@
 
 pub(crate) mod canary;
 mod filing;
+mod heard;
 pub(crate) mod merge;
 pub(crate) mod metrics;
 mod record;
@@ -18,6 +19,7 @@ pub(crate) mod timeline;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub(crate) use heard::Heard;
 pub(crate) use record::{Finished, Outcome, Record};
 pub(crate) use stamps::{Phase, Progress, Stamps};
 

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use firsttoken_logic::sketch::Sketch;
 use firsttoken_logic::time::Instant;
-use firsttoken_wire::chat::{Event, Usage};
 
+use super::heard::{Content, Heard};
 use super::metrics::Labels;
-use super::timeline::{Itl, Span, Timeline, ms};
+use super::timeline::{Itl, LostAttempt, Span, Timeline, ms};
 use super::{Evidence, Phase, Progress, Stamps};
 use crate::clock;
 use crate::front::client::ClientState;
@@ -29,14 +29,6 @@ pub(crate) enum Outcome {
     Complete,
     /// It was refused or failed; the code says why.
     Failed(&'static str),
-}
-
-/// Kinds of content whose first appearance is reported apart.
-#[derive(Clone, Copy, Debug)]
-enum Content {
-    Text,
-    Reasoning,
-    Tool,
 }
 
 /// How much of a request's path is kept.
@@ -69,20 +61,35 @@ pub(crate) struct Running {
     accepted_unix_ms: u64,
     /// Who asks, as far as trusted proxies vouch for it.
     pub(crate) client_addr: Option<IpAddr>,
-    pub(crate) stamps: Stamps,
-    pub(crate) stall_threshold: Duration,
-    first: [Option<Instant>; 3],
-    first_content: Option<Instant>,
-    last_content: Option<Instant>,
-    content_events: u64,
-    itl: Sketch,
-    stalls: u32,
-    pub(crate) usage: Usage,
-    pub(crate) unmetered: bool,
+    /// What the attempt has said that answers, or the last one.
+    pub(crate) heard: Heard,
+    /// Attempts that did not.
+    lost: Vec<Lost>,
+    /// Whether the client's connection tells when the first content is written.
+    watched: bool,
     pub(crate) bytes_out: u64,
     pub(crate) status: u16,
     pub(crate) outcome: Option<Outcome>,
     ended: Ended,
+}
+
+/// An attempt that did not answer.
+struct Lost {
+    upstream: Arc<str>,
+    began: Instant,
+    took: Duration,
+    outcome: &'static str,
+}
+
+impl Lost {
+    fn told(&self, accepted: Instant) -> LostAttempt {
+        LostAttempt {
+            upstream: self.upstream.clone(),
+            start_ms: ms(self.began.since(accepted)),
+            duration_ms: ms(self.took),
+            outcome: self.outcome,
+        }
+    }
 }
 
 /// What only the end knows.
@@ -132,16 +139,9 @@ impl Record {
             accepted,
             accepted_unix_ms: clock::unix_ms(),
             client_addr: None,
-            stamps: Stamps::new(accepted, None),
-            stall_threshold: Duration::MAX,
-            first: [None; 3],
-            first_content: None,
-            last_content: None,
-            content_events: 0,
-            itl: Sketch::default(),
-            stalls: 0,
-            usage: Usage::default(),
-            unmetered: false,
+            heard: Heard::new(Stamps::new(accepted, None)),
+            lost: Vec::new(),
+            watched: false,
             bytes_out: 0,
             status: 0,
             outcome: None,
@@ -155,37 +155,21 @@ impl Running {
     /// Lets the phases be watched from outside.
     pub(crate) fn watch(&mut self) -> Progress {
         let progress = Progress::new();
-        self.stamps.progress = Some(progress.clone());
+        self.heard.stamps.progress = Some(progress.clone());
         progress
     }
 
-    /// A content event came from the upstream at `now`. One sample of ITL each; events that came
-    /// together have a gap of zero, which is how bunching shows.
-    pub(crate) fn on_content(&mut self, event: &Event<'_>, now: Instant) {
-        let kind = match event {
-            Event::Reasoning(_) => Content::Reasoning,
-            Event::ToolStart { .. } | Event::ToolArguments { .. } => Content::Tool,
-            _ => Content::Text,
-        };
-        self.first[kind as usize].get_or_insert(now);
-        self.content_events += 1;
-        match self.last_content.replace(now) {
-            None => {
-                self.first_content = Some(now);
-                self.stamps.enter_at(Phase::Decode, now);
-                self.delivery.watch_first_content();
-            }
-            Some(last) => {
-                let gap = now.since(last);
-                self.itl.record(gap);
-                self.stalls += u32::from(gap > self.stall_threshold);
-            }
+    /// Has the client's connection tell when the first content is written, once there is some.
+    pub(crate) fn watch_first_content(&mut self) {
+        if self.heard.has_content() && !std::mem::replace(&mut self.watched, true) {
+            self.delivery.watch_first_content();
         }
     }
 
-    /// Whether content has come.
-    pub(crate) fn has_content(&self) -> bool {
-        self.first_content.is_some()
+    /// An attempt that began at `began` did not answer: it failed with that code, or another one was faster.
+    pub(crate) fn on_lost(&mut self, began: Instant, outcome: &'static str) {
+        let upstream = self.upstream.clone().unwrap_or_default();
+        self.lost.push(Lost { upstream, began, took: clock::now().since(began), outcome });
     }
 
     /// The request failed; `code` is one of ours, so that metrics stay bounded.
@@ -205,28 +189,28 @@ impl Running {
 
     /// What is known when the head goes out; see [`Stamps::server_timing`].
     pub(crate) fn server_timing(&self, now: Instant) -> String {
-        self.stamps.server_timing(now)
+        self.heard.stamps.server_timing(now)
     }
 
-    /// Everything that we add before the first content: from the head to the request being sent,
-    /// less the time the caller's body took to come, plus first content read to first content written.
+    /// Everything that we add before the first content: judging the request and getting a connection, for
+    /// each attempt, plus first content read to first content written. What attempts took that failed, or
+    /// the wait for one, is told apart.
     pub(crate) fn overhead(&self) -> Option<Duration> {
         self.overhead_until(self.delivery.first_content_written())
     }
 
     fn overhead_until(&self, delivered: Option<Instant>) -> Option<Duration> {
-        let sent = self.stamps.began(Phase::Provider)?;
-        let body = match (self.stamps.began(Phase::NetworkIn), self.stamps.began(Phase::Route)) {
-            (Some(from), Some(to)) => to.since(from),
-            _ => Duration::ZERO,
-        };
-        let out = delivered.zip(self.first_content).map_or(Duration::ZERO, |(d, f)| d.since(f));
-        Some(sent.since(self.accepted).saturating_sub(body) + out)
+        let stamps = &self.heard.stamps;
+        let sent = stamps.began(Phase::Provider)?;
+        let ours = stamps.phases(sent).filter(|(phase, ..)| phase.is_ours());
+        let before: Duration = ours.map(|(_, from, to)| to.since(from)).sum();
+        let out = delivered.zip(self.heard.first_content).map_or(Duration::ZERO, |(d, f)| d.since(f));
+        Some(before + out)
     }
 
     /// Request accepted → first content written, or read if it is not written yet.
     pub(crate) fn ttft(&self) -> Option<Duration> {
-        let delivered = self.delivery.first_content_written().or(self.first_content)?;
+        let delivered = self.delivery.first_content_written().or(self.heard.first_content)?;
         Some(delivered.since(self.accepted))
     }
 
@@ -236,7 +220,10 @@ impl Running {
             at: clock::now(),
             cut: if self.outcome.is_none() { self.client.cut_reason() } else { None },
             first_byte_written: self.delivery.first_byte_written(),
-            first_content_written: self.first_content.and_then(|_| self.delivery.first_content_written()),
+            first_content_written: self
+                .heard
+                .first_content
+                .and_then(|_| self.delivery.first_content_written()),
         };
     }
 
@@ -247,7 +234,7 @@ impl Running {
 
     /// The time between consecutive content events.
     pub(super) const fn itl(&self) -> &Sketch {
-        &self.itl
+        &self.heard.itl
     }
 
     /// The timeline of a request that has ended.
@@ -259,17 +246,17 @@ impl Running {
             None => cut.unwrap_or("cancelled"),
         };
         let since = |at: Option<Instant>| at.map(|at| ms(at.since(self.accepted)));
-        let decode = self.first_content.zip(self.last_content).map(|(f, l)| l.since(f));
+        let decode = self.heard.first_content.zip(self.heard.last_content).map(|(f, l)| l.since(f));
         // Of an answer that broke off the provider's count is not final: it is no usage, only a floor.
         let (output_tokens, output_tokens_estimate) = if outcome == "complete" {
-            (self.usage.output_tokens, None)
+            (self.heard.usage.output_tokens, None)
         } else {
-            let floor = self.usage.output_tokens.unwrap_or(0).max(self.content_events);
+            let floor = self.heard.usage.output_tokens.unwrap_or(0).max(self.heard.content_events);
             (None, Some(floor).filter(|n| *n > 0))
         };
         let tpot =
             decode.zip(output_tokens.filter(|n| *n > 1)).map(|(d, n)| d.as_secs_f64() / (n - 1) as f64);
-        let q = |per_mille| self.itl.quantile(per_mille).map(ms);
+        let q = |per_mille| self.heard.itl.quantile(per_mille).map(ms);
         Timeline {
             id: self.id.clone(),
             tenant: self.tenant.clone(),
@@ -285,6 +272,7 @@ impl Running {
             accepted_unix_ms: self.accepted_unix_ms,
             client_addr: self.client_addr,
             phases: self
+                .heard
                 .stamps
                 .phases(now)
                 .map(|(phase, from, to)| Span {
@@ -293,25 +281,26 @@ impl Running {
                     duration_ms: ms(to.since(from)),
                 })
                 .collect(),
-            connection_reused: self.stamps.reused,
+            lost_attempts: self.lost.iter().map(|lost| lost.told(self.accepted)).collect(),
+            connection_reused: self.heard.stamps.reused,
             ttfb_ms: since(first_byte_written),
-            headers_ms: since(self.stamps.headers),
+            headers_ms: since(self.heard.stamps.headers),
             ttft_ms: since(delivered),
-            ttft_upstream_ms: since(self.first_content),
-            first_text_ms: since(self.first[Content::Text as usize]),
-            first_reasoning_ms: since(self.first[Content::Reasoning as usize]),
-            first_tool_ms: since(self.first[Content::Tool as usize]),
-            content_events: self.content_events,
+            ttft_upstream_ms: since(self.heard.first_content),
+            first_text_ms: since(self.heard.first(Content::Text)),
+            first_reasoning_ms: since(self.heard.first(Content::Reasoning)),
+            first_tool_ms: since(self.heard.first(Content::Tool)),
+            content_events: self.heard.content_events,
             itl_ms: Itl { p50: q(500), p95: q(950), p99: q(990), max: q(1000) },
-            stalls: self.stalls,
+            stalls: self.heard.stalls,
             tpot_ms: tpot.map(|s| s * 1e3),
             overhead_ms: self.overhead_until(delivered).map(ms),
             total_ms: ms(now.since(self.accepted)),
-            input_tokens: self.usage.input_tokens,
-            cache_read_tokens: self.usage.cache_read_tokens,
+            input_tokens: self.heard.usage.input_tokens,
+            cache_read_tokens: self.heard.usage.cache_read_tokens,
             output_tokens,
             output_tokens_estimate,
-            metered: !self.unmetered,
+            metered: !self.heard.unmetered,
             bytes_out: self.bytes_out,
         }
     }
@@ -322,7 +311,7 @@ impl Drop for Record {
         let Some(mut running) = self.running.take() else { return };
         running.end();
         self.evidence.metrics.active.dec();
-        let unwritten = running.first_content.is_some() && running.ended.first_content_written.is_none();
+        let unwritten = running.heard.has_content() && running.ended.first_content_written.is_none();
         let delivery = running.delivery.clone();
         let finished = Finished { evidence: self.evidence.clone(), running: Some(running) };
         if unwritten {

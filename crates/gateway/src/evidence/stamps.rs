@@ -24,6 +24,8 @@ pub(crate) enum Phase {
     Connect,
     /// Sent: the provider queues and prefills, and tells no more than that.
     Provider,
+    /// Another attempt is waited for, or was: the one before had failed, or said nothing for too long.
+    Retry,
     /// Content flows.
     Decode,
     /// Everything came; the rest goes out.
@@ -39,17 +41,24 @@ impl Phase {
             Self::Route => "route",
             Self::Connect => "connect",
             Self::Provider => "provider",
+            Self::Retry => "retry",
             Self::Decode => "decode",
             Self::NetworkOut => "network_out",
         }
     }
 
-    const ALL: [Self; 7] = [
+    /// Whether the time is ours: neither the caller's nor the upstream's.
+    pub(super) const fn is_ours(self) -> bool {
+        matches!(self, Self::Auth | Self::Route | Self::Connect)
+    }
+
+    const ALL: [Self; 8] = [
         Self::Auth,
         Self::NetworkIn,
         Self::Route,
         Self::Connect,
         Self::Provider,
+        Self::Retry,
         Self::Decode,
         Self::NetworkOut,
     ];

@@ -22,6 +22,16 @@ pub(crate) struct Span {
     pub(crate) duration_ms: f64,
 }
 
+/// An attempt that did not answer.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LostAttempt {
+    pub(crate) upstream: Arc<str>,
+    pub(crate) start_ms: f64,
+    pub(crate) duration_ms: f64,
+    /// The code of its failure, or `late`.
+    pub(crate) outcome: &'static str,
+}
+
 /// Quantiles of the inter-token latency.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Itl {
@@ -49,6 +59,8 @@ pub(crate) struct Timeline {
     pub(crate) accepted_unix_ms: u64,
     pub(crate) client_addr: Option<IpAddr>,
     pub(crate) phases: Vec<Span>,
+    /// Attempts that did not answer: they failed, or another one was faster.
+    pub(crate) lost_attempts: Vec<LostAttempt>,
     pub(crate) connection_reused: bool,
     pub(crate) headers_ms: Option<f64>,
     pub(crate) ttfb_ms: Option<f64>,

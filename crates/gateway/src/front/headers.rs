@@ -20,6 +20,8 @@ const DROPPED: HeaderName = HeaderName::from_static("x-firsttoken-dropped");
 pub(crate) const UPSTREAM: HeaderName = HeaderName::from_static("x-firsttoken-upstream");
 /// Whose request it is, for the engine of this process: what it shares, it shares within a tenant.
 const TENANT: HeaderName = HeaderName::from_static("x-firsttoken-tenant");
+/// A caller's word on whether its request may be sent twice: `off`.
+const HEDGE: HeaderName = HeaderName::from_static("x-firsttoken-hedge");
 const DEADLINE: HeaderName = HeaderName::from_static("x-firsttoken-deadline-ms");
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -30,7 +32,7 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 
 /// Every header that we made up.
 #[cfg(test)]
-pub(crate) const OURS: [HeaderName; 5] = [OUR_KEY, REQUEST_ID, DROPPED, UPSTREAM, DEADLINE];
+pub(crate) const OURS: [HeaderName; 6] = [OUR_KEY, REQUEST_ID, DROPPED, UPSTREAM, DEADLINE, HEDGE];
 
 /// Never cross, by RFC 9110 §7.6.1; `connection` may name more.
 const HOP_BY_HOP: [&str; 9] = [
@@ -82,6 +84,17 @@ pub(crate) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, ApiError
             .at("x-firsttoken-deadline-ms")
             .code("invalid_header")
     })
+}
+
+/// Whether the caller has nothing against two copies of its request.
+pub(crate) fn may_hedge(headers: &HeaderMap) -> Result<bool, ApiError> {
+    match headers.get(HEDGE).map(HeaderValue::as_bytes) {
+        None | Some(b"on") => Ok(true),
+        Some(b"off") => Ok(false),
+        Some(_) => Err(ApiError::new(ErrorKind::InvalidRequest, "x-firsttoken-hedge must be on or off")
+            .at("x-firsttoken-hedge")
+            .code("invalid_header")),
+    }
 }
 
 /// The key that the caller presents to us, and where it stands.

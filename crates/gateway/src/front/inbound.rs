@@ -7,6 +7,7 @@
 //! Invariant: a body that is not JSON, or that has a field of the wrong type where we look, is refused
 //! here with the field's name; nothing of it goes upstream.
 
+use std::borrow::Cow;
 use std::io::Read as _;
 use std::ops::Range;
 use std::time::Duration;
@@ -125,6 +126,9 @@ pub(crate) struct Fields {
     pub(crate) stream: bool,
     /// Where `stream_options` stands, and whether it asks for usage.
     stream_options: Option<(Range<usize>, bool)>,
+    /// Whether to ask twice does nothing that to ask once does not: one answer, and no tool that the provider
+    /// runs itself.
+    pub(crate) repeatable: bool,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +141,34 @@ struct Raw<'a> {
     stream_options: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     messages: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    n: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    mcp_servers: Option<&'a RawValue>,
+}
+
+/// A tool, as far as it says who runs it.
+#[derive(Deserialize)]
+struct Tool<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+}
+
+impl Raw<'_> {
+    fn is_repeatable(&self) -> bool {
+        // Tools that callers run, by the beginning of their type; all others may be run by the provider.
+        const CALLERS: [&str; 6] = ["function", "custom", "bash_", "text_editor_", "computer_", "memory_"];
+        let is_callers = |tool: &Tool<'_>| {
+            tool.kind.as_ref().is_none_or(|kind| CALLERS.iter().any(|callers| kind.starts_with(callers)))
+        };
+        let tools = self.tools.is_none_or(|tools| {
+            let tools = serde_json::from_str::<Option<Vec<Tool<'_>>>>(tools.get());
+            tools.is_ok_and(|tools| tools.iter().flatten().all(is_callers))
+        });
+        self.n.is_none_or(|n| matches!(n.get(), "1" | "null")) && self.mcp_servers.is_none() && tools
+    }
 }
 
 /// A field that is there, be it `null`.
@@ -182,7 +214,8 @@ impl Fields {
                 Some((range(text, r), asks))
             }
         };
-        Ok(Self { model, model_at: range(text, model_raw), stream, stream_options })
+        let repeatable = matches!(dialect, Dialect::OpenAiChat | Dialect::Anthropic) && raw.is_repeatable();
+        Ok(Self { model, model_at: range(text, model_raw), stream, stream_options, repeatable })
     }
 
     /// Whether the caller asked for usage in the stream.

@@ -14,13 +14,13 @@ use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity, chat, openai_chat,
 use http::{header, request};
 
 use crate::clock;
-use crate::config::{Auth, Provider, Target};
+use crate::config::{Auth, Policy, Provider, Target};
 use crate::evidence::Record;
 use crate::front::headers::{self, KeyPlace};
 use crate::front::inbound::{self, Fields};
 use crate::front::models;
 use crate::gateway::Setup;
-use crate::stream::exchange::{Call, Translation};
+use crate::stream::exchange::{Call, Leg, Translation};
 use crate::upstream::Request;
 
 /// A request as it came in, key checked.
@@ -30,6 +30,33 @@ pub(super) struct Inbound<'a> {
     pub(super) dialect: Dialect,
     /// When the caller wants it ended, counted from its acceptance.
     pub(super) deadline: Option<Duration>,
+    /// Whether the caller has nothing against two copies of it.
+    pub(super) may_hedge: bool,
+}
+
+/// What the caller has said: as it came, and read into the one model where an upstream needs that.
+struct Said<'a> {
+    passing: Option<(&'a Bytes, &'a Fields, Dialect)>,
+    /// Why there is no reading of it, if there is none.
+    read: Option<Result<chat::Request, ApiError>>,
+    /// How the model is called.
+    model: &'a str,
+    include_usage: bool,
+}
+
+impl Said<'_> {
+    /// The request in the one model; read once, and only if somebody needs it.
+    fn request(&mut self, operation: &str) -> Option<Result<chat::Request, ApiError>> {
+        if self.read.is_none()
+            && let Some((body, _, dialect)) = self.passing
+            // Tokens are counted by who generates them; of an embedding there is no other form.
+            && operation == "chat"
+        {
+            self.read = dialect.parse_request(body);
+            self.include_usage = dialect == Dialect::OpenAiChat && openai_chat::wants_stream_usage(body);
+        }
+        self.read.clone()
+    }
 }
 
 impl Inbound<'_> {
@@ -47,22 +74,14 @@ impl Inbound<'_> {
         let target = config
             .resolve(&fields.model, Some(family))
             .ok_or_else(|| models::unknown(config, &fields.model))?;
-        let upstream = &config.upstreams[target.upstream];
-        record.model_label = target.rule.into();
-        if !upstream.speaks(dialect) {
-            // Tokens are counted by who generates them; of an embedding there is no other form.
-            let parsed = if record.operation == "chat" { dialect.parse_request(body) } else { None };
-            let request = parsed.ok_or_else(|| models::other_family(&fields.model, upstream.provider))??;
-            let include_usage = dialect == Dialect::OpenAiChat && openai_chat::wants_stream_usage(body);
-            return self.translated(setup, record, request, target.clone(), include_usage);
-        }
-        let mut call = self.call(setup, record, target.upstream, Some(&fields.model));
-        let wants_usage = call.policy.inject_usage && fields.stream && dialect == Dialect::OpenAiChat;
-        call.request.body = fields.splice(body, Some(&target.model), wants_usage);
-        call.strip_usage = wants_usage && !fields.asks_usage();
-        call.stream = fields.stream;
-        call.answers = Some(dialect);
-        record.stream = fields.stream;
+        let (model, stream) = (fields.model.as_str(), fields.stream);
+        let passing = Some((body, &fields, dialect));
+        let mut said = Said { passing, read: None, model, include_usage: false };
+        let mut call = self.call(setup, record, Some(&fields.model));
+        call.stream = stream;
+        call.hedgeable = stream && fields.repeatable && self.may_hedge;
+        self.add_legs(setup, record, &target, &mut said, &mut call)?;
+        record.stream = stream;
         record.model = Some(fields.model);
         Ok(call)
     }
@@ -93,84 +112,110 @@ impl Inbound<'_> {
         }
         let asked = request.model.clone();
         let target = config.resolve(&asked, None).ok_or_else(|| models::unknown(config, &asked))?;
-        record.model_label = target.rule.into();
-        let mut call = self.translated(setup, record, request, target, false)?;
+        let mut call = self.call(setup, record, Some(&asked));
+        (call.stream, call.hedgeable) = (true, self.may_hedge);
+        let mut said = Said { passing: None, read: Some(Ok(request)), model: &asked, include_usage: false };
+        self.add_legs(setup, record, &target, &mut said, &mut call)?;
         // Its head is out already.
         call.policy.head_commit = Duration::ZERO;
         // What goes on with a message is that message, or the caller would show two.
-        if let (Some(translation), Some(message_id)) = (&mut call.translation, continues) {
-            translation.identity.id = message_id;
+        if let Some(message_id) = continues {
+            for translation in call.legs.iter_mut().filter_map(|leg| leg.translation.as_mut()) {
+                translation.identity.id.clone_from(&message_id);
+            }
         }
-        Ok(call)
-    }
-
-    /// A request for an upstream that speaks another dialect than its caller.
-    fn translated(
-        &self,
-        setup: &Setup,
-        record: &mut Record,
-        mut request: chat::Request,
-        target: Target<'_>,
-        include_usage: bool,
-    ) -> Result<Call, ApiError> {
-        let upstream = &setup.config().upstreams[target.upstream];
-        let answers = upstream.provider.chat_dialect();
-        let asked = std::mem::replace(&mut request.model, target.model.clone().into_owned());
-        let mut call = self.call(setup, record, target.upstream, Some(&asked));
-        let rendered = answers.render_request(&request)?;
-        if call.policy.strict && !rendered.dropped.is_empty() {
-            return Err(cannot_say(&rendered.dropped, &upstream.name));
-        }
-        call.request.path = chat_path(upstream.path_prefix(), upstream.provider);
-        call.request.body = rendered.body.into();
-        headers::translate(&mut call.request.headers, upstream.provider);
-        call.stream = request.stream;
-        call.answers = Some(answers);
-        call.translation = Some(Box::new(Translation {
-            identity: Identity {
-                id: self.dialect.answer_id(&record.id),
-                model: asked.clone(),
-                created: clock::unix_ms() / 1000,
-                include_usage,
-            },
-            dropped: headers::list(&rendered.dropped),
-        }));
-        record.stream = request.stream;
+        record.stream = true;
         record.model = Some(asked);
         Ok(call)
     }
 
-    /// What is sent to `upstream` at the caller's own path, with no body yet.
-    pub(super) fn call(
+    /// Everyone who may answer. A fallback that cannot be told what the first one can is none.
+    fn add_legs(
         &self,
         setup: &Setup,
         record: &mut Record,
-        upstream: usize,
-        model: Option<&str>,
-    ) -> Call {
-        let config = setup.config();
-        let target = &config.upstreams[upstream];
-        let (policy, route) = config.policy(model, self.parts.uri.path());
-        record.route = route.into();
-        record.upstream = Some(setup.upstream(upstream).0.clone());
-        record.provider = target.provider.name();
-        record.stall_threshold = policy.stall_threshold;
-        let mut policy = policy.clone();
-        if target.local {
-            // It sends its head with the first token, and its own queue judges who waits too long.
-            (policy.clocks.headers, policy.clocks.first_content) = (None, None);
+        target: &Target<'_>,
+        said: &mut Said<'_>,
+        call: &mut Call,
+    ) -> Result<(), ApiError> {
+        record.model_label = target.rule.into();
+        call.legs.push(self.leg_for(setup, record, target.upstream, &target.model, said, &call.policy)?);
+        for fallback in target.fallbacks {
+            let model = fallback.rename.as_deref().unwrap_or(said.model);
+            call.legs.extend(self.leg_for(setup, record, fallback.upstream, model, said, &call.policy));
         }
+        Ok(())
+    }
+
+    /// The request as `upstream` gets it: as it came where it speaks the caller's dialect, else translated.
+    fn leg_for(
+        &self,
+        setup: &Setup,
+        record: &Record,
+        upstream: usize,
+        model: &str,
+        said: &mut Said<'_>,
+        policy: &Policy,
+    ) -> Result<Leg, ApiError> {
+        let config = &setup.config().upstreams[upstream];
+        if let Some((body, fields, dialect)) = said.passing.filter(|(_, _, dialect)| config.speaks(*dialect))
+        {
+            let mut leg = self.leg(setup, record, upstream);
+            let wants_usage = policy.inject_usage && fields.stream && dialect == Dialect::OpenAiChat;
+            leg.request.body = fields.splice(body, Some(model), wants_usage);
+            leg.strip_usage = wants_usage && !fields.asks_usage();
+            leg.answers = Some(dialect);
+            return Ok(leg);
+        }
+        let request = said.request(record.operation);
+        let mut request = request.ok_or_else(|| models::other_family(said.model, config.provider))??;
+        model.clone_into(&mut request.model);
+        let answers = config.provider.chat_dialect();
+        let rendered = answers.render_request(&request)?;
+        if policy.strict && !rendered.dropped.is_empty() {
+            return Err(cannot_say(&rendered.dropped, &config.name));
+        }
+        let mut leg = self.leg(setup, record, upstream);
+        leg.request.path = chat_path(config.path_prefix(), config.provider);
+        leg.request.body = rendered.body.into();
+        headers::translate(&mut leg.request.headers, config.provider);
+        leg.answers = Some(answers);
+        leg.translation = Some(Box::new(Translation {
+            identity: Identity {
+                id: self.dialect.answer_id(&record.id),
+                model: said.model.to_owned(),
+                created: clock::unix_ms() / 1000,
+                include_usage: said.include_usage,
+            },
+            dropped: headers::list(&rendered.dropped),
+        }));
+        Ok(leg)
+    }
+
+    /// What holds for a request for `model` (if it names one), with nobody to answer yet.
+    fn call(&self, setup: &Setup, record: &mut Record, model: Option<&str>) -> Call {
+        let (policy, route) = setup.config().policy(model, self.parts.uri.path());
+        record.route = route.into();
+        record.heard.stall_threshold = policy.stall_threshold;
+        let mut policy = policy.clone();
         policy.clocks.total = match (policy.clocks.total, self.deadline) {
             (Some(total), Some(deadline)) => Some(total.min(deadline)),
             (total, deadline) => total.or(deadline),
         };
+        Call { legs: Vec::with_capacity(1), dialect: self.dialect, stream: false, hedgeable: false, policy }
+    }
+
+    /// What is sent to `upstream` at the caller's own path, with no body yet.
+    fn leg(&self, setup: &Setup, record: &Record, upstream: usize) -> Leg {
+        let config = setup.config();
+        let target = &config.upstreams[upstream];
         let path_and_query = self.parts.uri.path_and_query().map_or("/", |p| p.as_str());
         let mut headers =
             headers::upward(&self.parts.headers, target, self.place, !config.keys.is_empty(), &record.id);
         if target.local {
             headers::inside(&mut headers, &record.tenant, self.deadline);
         }
-        Call {
+        Leg {
             upstream,
             request: Request {
                 method: self.parts.method.clone(),
@@ -179,25 +224,25 @@ impl Inbound<'_> {
                 headers,
                 body: Bytes::new(),
             },
-            dialect: self.dialect,
             answers: None,
-            stream: false,
             strip_usage: false,
             translation: None,
             caller_auth: matches!(target.auth, Auth::Caller),
-            policy,
+            local: target.local,
         }
     }
 
     /// What goes to `upstream` as it came.
     pub(super) fn passed(&self, setup: &Setup, record: &mut Record, upstream: usize, body: Bytes) -> Call {
-        let mut call = self.call(setup, record, upstream, None);
-        call.request.body = body;
+        let mut call = self.call(setup, record, None);
+        let mut leg = self.leg(setup, record, upstream);
+        leg.request.body = body;
         if let Some(kind) = self.parts.headers.get(header::CONTENT_TYPE)
-            && !call.request.headers.iter().any(|(n, _)| n == header::CONTENT_TYPE)
+            && !leg.request.headers.iter().any(|(n, _)| n == header::CONTENT_TYPE)
         {
-            call.request.headers.push((header::CONTENT_TYPE, kind.clone()));
+            leg.request.headers.push((header::CONTENT_TYPE, kind.clone()));
         }
+        call.legs.push(leg);
         call
     }
 }

@@ -30,7 +30,7 @@ use crate::front::openapi;
 use crate::front::page;
 use crate::front::plan::Inbound;
 use crate::gateway::Setup;
-use crate::stream::exchange::{self, Call, Opened, Refusal};
+use crate::stream::exchange::{self, Call, Leg, Opened, Refusal};
 use crate::stream::failures;
 
 /// Who is at the other end of the connection.
@@ -138,11 +138,13 @@ async fn request(
             return refusal_response(dialect, exchange::invalid(error, record));
         }
     }
-    let deadline = match headers::deadline(&parts.headers) {
-        Ok(deadline) => deadline,
+    let wishes = headers::deadline(&parts.headers)
+        .and_then(|deadline| Ok((deadline, headers::may_hedge(&parts.headers)?)));
+    let (deadline, may_hedge) = match wishes {
+        Ok(wishes) => wishes,
         Err(error) => return refusal_response(dialect, exchange::invalid(error, record)),
     };
-    let inbound = Inbound { parts, place, dialect, deadline };
+    let inbound = Inbound { parts, place, dialect, deadline, may_hedge };
     let answering = async {
         match endpoint {
             Endpoint::Models => Ok(local(record, models::list(setup.config(), dialect))),
@@ -199,7 +201,7 @@ impl Inbound<'_> {
     }
 
     async fn body(&self, setup: &Setup, record: &mut Record, body: Incoming) -> Result<Bytes, ApiError> {
-        record.stamps.enter(Phase::NetworkIn);
+        record.heard.stamps.enter(Phase::NetworkIn);
         let config = setup.config();
         let total = self.deadline.or(config.defaults.clocks.total).unwrap_or(Duration::MAX);
         let reading = inbound::read_body(&self.parts.headers, body, &config.limits);
@@ -207,7 +209,7 @@ impl Inbound<'_> {
             let message = "the request body took longer to come than the whole request may";
             Err(ApiError::new(ErrorKind::Timeout, message).code("body_timeout"))
         });
-        record.stamps.enter(Phase::Route);
+        record.heard.stamps.enter(Phase::Route);
         bytes
     }
 
@@ -242,8 +244,12 @@ impl Inbound<'_> {
             Err(error) => return Err(Box::new(exchange::invalid(error, record))),
         };
         let (keepalive, accepted, id) = (call.policy.keepalive, record.accepted, record.id.clone());
-        let (progress, client, dropped) = (record.watch(), record.client.clone(), call.dropped());
-        let message_id = call.translation.as_ref().map_or_else(String::new, |t| t.identity.id.clone());
+        let first = call.legs.first();
+        let dropped = first.and_then(Leg::dropped);
+        let (progress, client) = (record.watch(), record.client.clone());
+        let message_id = first
+            .and_then(|leg| leg.translation.as_ref())
+            .map_or_else(String::new, |t| t.identity.id.clone());
         record.status = 200;
         let timing = record.server_timing(clock::now());
         let setup = setup.clone();
@@ -262,8 +268,8 @@ async fn stream(setup: &Arc<Setup>, call: Call, mut record: Record) -> Answered 
     let (hold, keepalive) = (call.policy.head_commit, call.policy.keepalive);
     let due = clock::to_tokio(record.accepted + hold);
     let (dialect, id, client) = (call.dialect, record.id.clone(), record.client.clone());
-    let (stamps, opened_at) = (record.stamps.clone(), clock::now());
-    let dropped = call.dropped();
+    let (stamps, opened_at) = (record.heard.stamps.clone(), clock::now());
+    let dropped = call.legs.first().and_then(Leg::dropped);
     record.status = 200;
     let setup = setup.clone();
     let mut opening: Opening = Box::pin(async move { exchange::open(&setup, call, record).await });
@@ -329,7 +335,7 @@ fn local(mut record: Record, body: Vec<u8>) -> Response<Body> {
 }
 
 fn refusal_response(dialect: Dialect, refusal: Refusal) -> Response<Body> {
-    let Refusal { error, answer, mut record } = refusal;
+    let Refusal { error, answer, retried, mut record } = refusal;
     let (id, timing) = (record.id.clone(), record.server_timing(clock::now()));
     let mut response = match answer {
         Some((status, headers, body)) => {
@@ -342,6 +348,10 @@ fn refusal_response(dialect: Dialect, refusal: Refusal) -> Response<Body> {
     };
     record.status = response.status().as_u16();
     headers::identify(response.headers_mut(), &id, &timing);
+    if retried {
+        // Callers' libraries retry, too: what was tried here several times they need not.
+        response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+    }
     response
 }
 

@@ -1,52 +1,62 @@
-//! One request on its way to an upstream and back, up to the point where bytes flow.
+//! One request on its way to its upstreams and back, up to the point where bytes flow.
 //!
-//! [`Call`] is what has been decided (who answers, in which dialect, what is sent); [`open`] performs
+//! [`Call`] is what has been decided (who may answer, in which dialect, what is sent); [`open`] performs
 //! it and ends in an answer the client can be given: a stream, a whole body, or a refusal that is
-//! still a true status.
+//! still a true status. On the way there may be several attempts: one that failed is made again elsewhere, one that
+//! says nothing for too long is made twice. What is decided about that is [`crate::tail`]'s.
+//!
+//! Invariant: one attempt answers, and all others have been dropped before the caller hears of it.
 
-use std::time::Duration;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
-use firsttoken_logic::clocks::{self, Clocks};
-use firsttoken_logic::failure::{Failure, Kind, Reached};
+use bytes::Bytes;
+use firsttoken_logic::failure::Failure;
+use firsttoken_logic::tail::retry::Next;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
+use crate::clock;
 use crate::config::Policy;
-use crate::evidence::Record;
-use crate::front::headers;
+use crate::evidence::{Phase, Record};
 use crate::gateway::Setup;
-use crate::stream::answer::Arrived;
+use crate::stream::attempt::{self, Arrival, Lost};
 use crate::stream::failures;
-use crate::stream::inflate::Decoded;
 use crate::stream::relay::Relay;
-use crate::upstream::{Answer, Attempt, Request};
-
-/// Longest error body of an upstream that is read.
-pub(super) const ERROR_BYTES_MAX: usize = 64 * 1024;
-/// How long an upstream may take to finish an error body.
-pub(super) const ERROR_PATIENCE: Duration = Duration::from_secs(5);
+use crate::tail::{Course, Raced};
+use crate::upstream::Request;
 
 /// What has been decided about a request.
 pub(crate) struct Call {
+    /// Who may answer: the first, and in its place the others. Never empty.
+    pub(crate) legs: Vec<Leg>,
+    /// How the caller talks.
+    pub(crate) dialect: Dialect,
+    /// Whether a stream is expected.
+    pub(crate) stream: bool,
+    /// Whether a second copy of it does nothing that one does not.
+    pub(crate) hedgeable: bool,
+    /// What the route says.
+    pub(crate) policy: Policy,
+}
+
+/// The request as one upstream gets it.
+pub(crate) struct Leg {
     /// Index of the upstream.
     pub(crate) upstream: usize,
     /// What is sent.
     pub(crate) request: Request,
-    /// How the caller talks.
-    pub(crate) dialect: Dialect,
     /// How the upstream answers; `None` where there is nothing we could read.
     pub(crate) answers: Option<Dialect>,
-    /// Whether a stream is expected.
-    pub(crate) stream: bool,
     /// Whether the usage chunk was our wish alone.
     pub(crate) strip_usage: bool,
     /// How the answer becomes one in the caller's dialect, where the upstream speaks another.
     pub(crate) translation: Option<Box<Translation>>,
     /// Whether the caller's own key went upstream: then its refusal is the caller's.
     pub(crate) caller_auth: bool,
-    /// What the route says.
-    pub(crate) policy: Policy,
+    /// Whether it is an engine of this machine.
+    pub(crate) local: bool,
 }
 
 /// An answer that is rendered anew.
@@ -57,7 +67,7 @@ pub(crate) struct Translation {
     pub(crate) dropped: Option<HeaderValue>,
 }
 
-impl Call {
+impl Leg {
     /// What the caller is to be told was dropped.
     pub(crate) fn dropped(&self) -> Option<HeaderValue> {
         self.translation.as_ref()?.dropped.clone()
@@ -78,115 +88,163 @@ pub(crate) struct Refusal {
     pub(crate) error: ApiError,
     /// The upstream's own answer, where the caller shall get it as it came.
     pub(crate) answer: Option<(StatusCode, HeaderMap, Bytes)>,
+    /// Whether it was tried more than once: then the caller had better not.
+    pub(crate) retried: bool,
     /// The request's record, to end it with the status.
     pub(crate) record: Record,
 }
 
-/// Sends the request and waits until there is something to give to the client.
+/// Sends the request, as often as it takes and may, and waits until there is something to give to the client.
 pub(crate) async fn open(setup: &Setup, call: Call, mut record: Record) -> Result<Opened, Refusal> {
-    let (name, upstream) = setup.upstream(call.upstream);
-    let name = name.clone();
-    let mut attempt = Attempt {
-        clocks: Clocks::new(limits(&call), record.accepted),
-        stamps: std::mem::take(&mut record.stamps),
+    let mut course = Course::new(setup, &call, &record);
+    loop {
+        let (at, began) = (course.begin(), clock::now());
+        name(setup, &call.legs[at], &mut record);
+        let lost = match race(setup, &call, at, &mut course, &mut record).await {
+            Ok(arrival) => return Ok(give(call, arrival, record)),
+            Err(lost) => lost,
+        };
+        let pause = match course.on_failure(&lost.failure, clock::now()) {
+            Next::GiveUp => return Err(refuse(*lost, course.has_retried(), record)),
+            Next::Elsewhere => None,
+            Next::Again(pause) => Some(pause),
+        };
+        record.on_lost(began, failures::code(&lost.failure.kind));
+        record.heard = record.heard.fork();
+        record.heard.stamps.enter(Phase::Retry);
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// One attempt, or two of which the first to show content answers.
+async fn race(
+    setup: &Setup,
+    call: &Call,
+    at: usize,
+    course: &mut Course<'_>,
+    record: &mut Record,
+) -> Result<Arrival, Box<Lost>> {
+    let (began, accepted) = (clock::now(), record.accepted);
+    let leg = |at: usize| &call.legs[at];
+    let Some(delay) = course.delay() else {
+        let arrived = attempt::run(setup, call, leg(at), accepted, &mut record.heard).await;
+        course.on_end(at, failure_of(&arrived), began);
+        return arrived;
     };
-    let sent = upstream.send(&call.request, &mut attempt).await;
-    record.stamps = attempt.stamps;
-    let answer = match sent {
-        Ok(answer) => answer,
-        Err(failure) => return Err(refuse(&failure, &name, record)),
-    };
-    let Answer { head, source } = answer;
-    let body = match Decoded::new(source, &head.headers) {
-        Ok(body) => body,
-        Err(detail) => {
-            return Err(refuse(&Failure::new(Kind::Protocol, Reached::Head, detail), &name, record));
+    let mut other = record.heard.fork();
+    let mut second_at = None;
+    let race = {
+        let mut first = pin!(attempt::run(setup, call, leg(at), accepted, &mut record.heard));
+        match tokio::time::timeout(delay, &mut first).await {
+            Ok(arrived) => Finish::alone(arrived),
+            Err(_) => match course.on_late(at, clock::now()) {
+                None => Finish::alone(first.await),
+                Some(place) => {
+                    second_at = Some((place, clock::now()));
+                    other.stamps.enter(Phase::Retry);
+                    let second = pin!(attempt::run(setup, call, leg(place), accepted, &mut other));
+                    either(first, second).await
+                }
+            },
         }
     };
-    // Boxed: a future has room for it wherever it is moved to, and there are several.
-    let arrived = Box::new(Arrived { head, body, clocks: attempt.clocks, upstream: name, record });
-    if arrived.head.status.is_success() {
-        arrived.open(call, &setup.config().limits).await
+    let Some((place, second_began)) = second_at else {
+        course.on_end(at, failure_of(&race.result), began);
+        return race.result;
+    };
+    let raced = Raced {
+        second: race.second,
+        failure: failure_of(&race.result),
+        lost: race.lost.as_ref().map(|lost| &lost.failure),
+    };
+    course.on_race(at, place, &raced, began);
+    if race.second {
+        record.heard = other;
     } else {
-        Err(refused(&call, arrived).await)
+        name(setup, leg(place), record);
+    }
+    // Now the record names the one that lost.
+    let outcome = race.lost.as_ref().map_or("late", |lost| failures::code(&lost.failure.kind));
+    record.on_lost(if race.second { began } else { second_began }, outcome);
+    name(setup, leg(if race.second { place } else { at }), record);
+    race.result
+}
+
+/// How a race ended.
+struct Finish<T, E> {
+    /// What came of it.
+    result: Result<T, E>,
+    /// Whether that is the second copy's.
+    second: bool,
+    /// Why the other one had failed before, if it had.
+    lost: Option<E>,
+}
+
+impl<T, E> Finish<T, E> {
+    const fn alone(result: Result<T, E>) -> Self {
+        Self { result, second: false, lost: None }
     }
 }
 
-/// A request that is not streamed shows nothing before its end: only connect and total can judge it.
-fn limits(call: &Call) -> clocks::Limits {
-    let limits = call.policy.clocks;
-    if call.stream {
-        return limits;
-    }
-    clocks::Limits { headers: None, first_content: None, stall: None, idle: None, ..limits }
-}
-
-pub(super) fn refuse(failure: &Failure, upstream: &str, mut record: Record) -> Refusal {
-    record.fail(failures::code(&failure.kind));
-    Refusal { error: failures::error(failure, upstream), answer: None, record }
-}
-
-/// The upstream answered with an error status.
-async fn refused(call: &Call, arrived: Box<Arrived>) -> Refusal {
-    let Arrived { head, mut body, upstream, mut record, .. } = *arrived;
-    let mut said = BytesMut::new();
-    let reading = async {
-        while let Some(read) = body.data().await {
-            let Ok(bytes) = read else { return false };
-            said.extend_from_slice(&bytes);
-            if said.len() > ERROR_BYTES_MAX {
-                return false;
+/// Both at once: the first that comes to something, or the last that does not.
+async fn either<T, E>(
+    mut first: Pin<&mut impl Future<Output = Result<T, E>>>,
+    mut second: Pin<&mut impl Future<Output = Result<T, E>>>,
+) -> Finish<T, E> {
+    let (mut first_lost, mut second_lost) = (None, None);
+    poll_fn(move |cx| {
+        if first_lost.is_none()
+            && let Poll::Ready(result) = first.as_mut().poll(cx)
+        {
+            match result {
+                Err(lost) if second_lost.is_none() => first_lost = Some(lost),
+                result => return Poll::Ready(Finish { result, second: false, lost: second_lost.take() }),
             }
         }
-        true
-    };
-    // What has come by then is what there is; only a whole body is passed on.
-    let whole = tokio::time::timeout(ERROR_PATIENCE, reading).await.unwrap_or(false);
-    let body = said.freeze();
-    let status = head.status.as_u16();
-    let parsed = call.dialect.parse_error_body(status, &body);
-    let mut failure = Failure::new(Kind::Status(status), Reached::Head, parsed.message.clone());
-    failure.retry_after = retry_after(&head.headers);
-    if head.status.is_redirection() {
-        let to = head.headers.get(header::LOCATION).and_then(|v| v.to_str().ok()).unwrap_or("nowhere");
-        failure.detail = format!("to {to}");
-    }
-    record.fail(failures::code(&failure.kind));
-    let own_credentials = matches!(status, 401 | 403) && !call.caller_auth;
-    let json = media_type(&head.headers, "application/json");
-    let passes = whole
-        && !own_credentials
-        && match call.answers {
-            // Nobody here knows what it means, so it is the caller's to read, redirects included.
-            None => true,
-            Some(answers) => json && answers == call.dialect && status != 529 && status >= 400,
-        };
-    let mut error = failures::error(&failure, &upstream);
-    if matches!(status, 400..=499) && !own_credentials {
-        // The upstream says what is wrong with the caller's request: its words, its field.
-        error = ApiError { retry_after_s: error.retry_after_s.or(parsed.retry_after_s), ..parsed };
-    }
-    let answer = passes.then(|| (head.status, headers::downward(&head.headers), body));
-    Refusal { error, answer, record }
+        if second_lost.is_none()
+            && let Poll::Ready(result) = second.as_mut().poll(cx)
+        {
+            match result {
+                Err(lost) if first_lost.is_none() => second_lost = Some(lost),
+                result => return Poll::Ready(Finish { result, second: true, lost: first_lost.take() }),
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
-/// Whether the body is of this media type. Their names are case-insensitive (RFC 9110 §8.3.1).
-pub(super) fn media_type(headers: &HeaderMap, name: &str) -> bool {
-    let said = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
-    said.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+fn failure_of<T>(result: &Result<T, Box<Lost>>) -> Option<&Failure> {
+    result.as_ref().err().map(|lost| &lost.failure)
 }
 
-/// `retry-after-ms`, else `retry-after` in seconds; dates are left to the caller.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let seconds = number("retry-after-ms").map(|ms| ms / 1e3).or_else(|| number("retry-after"))?;
-    Duration::try_from_secs_f64(seconds).ok()
+/// The record says who is asked.
+fn name(setup: &Setup, leg: &Leg, record: &mut Record) {
+    record.upstream = Some(setup.upstream(leg.upstream).0.clone());
+    record.provider = setup.config().upstreams[leg.upstream].provider.name();
+}
+
+fn give(call: Call, arrival: Arrival, record: Record) -> Opened {
+    match arrival {
+        Arrival::Whole { status, headers, body } => Opened::Whole { status, headers, body, record },
+        Arrival::Stream { status, headers, begun } => {
+            let relay = Box::new(Relay::new(record, *begun, call.dialect, call.policy.keepalive));
+            Opened::Stream { status, headers, relay }
+        }
+    }
+}
+
+fn refuse(lost: Lost, retried: bool, mut record: Record) -> Refusal {
+    record.fail(failures::code(&lost.failure.kind));
+    Refusal { error: lost.error, answer: lost.answer, retried, record }
 }
 
 /// A refusal of our own, before anything went upstream.
 pub(crate) fn invalid(error: ApiError, mut record: Record) -> Refusal {
     record.fail(refusal_code(error.kind));
-    Refusal { error, answer: None, record }
+    Refusal { error, answer: None, retried: false, record }
 }
 
 /// Bounded words for refusals of our own.

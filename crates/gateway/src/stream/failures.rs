@@ -50,6 +50,20 @@ pub(crate) fn error(failure: &Failure, upstream: &str) -> ApiError {
     error
 }
 
+/// The same, of a stream that may have `reported` the failure itself.
+pub(crate) fn streamed(failure: &Failure, reported: Option<ApiError>, upstream: &str) -> ApiError {
+    match (&failure.kind, reported) {
+        // Whoever the upstream does not let in, it is not the caller whose key this gateway checked.
+        (Kind::Reported, Some(reported))
+            if matches!(reported.kind, ErrorKind::Authentication | ErrorKind::Permission) =>
+        {
+            ApiError { kind: ErrorKind::Upstream, ..reported }
+        }
+        (Kind::Reported, Some(reported)) => reported,
+        _ => error(failure, upstream),
+    }
+}
+
 fn message(failure: &Failure, upstream: &str) -> String {
     let detail = if failure.detail.is_empty() { String::new() } else { format!(": {}", failure.detail) };
     match failure.kind {

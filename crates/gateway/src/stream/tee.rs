@@ -57,6 +57,7 @@ impl Seen {
 
 /// One stream's watcher.
 pub(crate) struct Tee {
+    upstream: Dialect,
     splitter: Splitter,
     parser: StreamParser,
     pub(crate) face: Face,
@@ -67,6 +68,7 @@ impl Tee {
     /// Watches a stream of `upstream` dialect; events above `event_bytes_max` end the watching.
     pub(crate) fn new(upstream: Dialect, face: Face, event_bytes_max: usize) -> Self {
         Self {
+            upstream,
             splitter: Splitter::new(event_bytes_max),
             parser: upstream.parser(),
             face,
@@ -102,6 +104,20 @@ impl Tee {
         bytes
     }
 
+    /// From here on the stream is rendered; and so is `held`, which passed as it came before somebody knew
+    /// how it would go on.
+    pub(crate) fn render_from(&mut self, mut renderer: StreamRenderer, held: &mut [&mut Bytes]) {
+        let mut parser = self.upstream.parser();
+        for bytes in held {
+            let mut rendered = Vec::new();
+            for event in sse::events(bytes) {
+                parser.parse(&event, &mut |said| render(&mut renderer, &said, &mut rendered));
+            }
+            **bytes = rendered.into();
+        }
+        self.face = Face::Rendered(Box::new(renderer));
+    }
+
     fn overlong(&mut self, raw: Bytes) -> Bytes {
         self.seen.overlong = true;
         if matches!(self.face, Face::Rendered(_)) {
@@ -122,11 +138,8 @@ impl Tee {
                 on_event(&said);
                 usage |= matches!(said, Event::Usage(_));
                 more |= !matches!(said, Event::Usage(_) | Event::Start { .. });
-                // What a stream says of its end is told once the end is sure; see `Relay`.
-                if let Face::Rendered(renderer) = face
-                    && !matches!(said, Event::End | Event::Error(_))
-                {
-                    renderer.render(&said, &mut rendered);
+                if let Face::Rendered(renderer) = face {
+                    render(renderer, &said, &mut rendered);
                 }
             });
             let strip = usage
@@ -145,6 +158,13 @@ impl Tee {
             Face::Rendered(_) => rendered.into(),
             Face::Same { .. } | Face::Opaque => kept.of(block),
         }
+    }
+}
+
+/// What a stream says of its end is told once the end is sure; see `Relay`.
+fn render(renderer: &mut StreamRenderer, said: &Event<'_>, out: &mut Vec<u8>) {
+    if !matches!(said, Event::End | Event::Error(_)) {
+        renderer.render(said, out);
     }
 }
 

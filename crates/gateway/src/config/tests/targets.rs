@@ -204,7 +204,7 @@ fn did_you_mean() {
 #[test]
 fn one_upstream_answers_for_everything() {
     let config = good(UPSTREAM);
-    let target = Target { upstream: 0, model: "anything".into(), rule: "*" };
+    let target = Target { upstream: 0, model: "anything".into(), rule: "*", fallbacks: &[] };
     assert_eq!(config.resolve("anything", Some(Provider::Anthropic)), Some(target));
     assert_eq!(
         config.upstreams.first().map(|u| u.base_url.clone()),

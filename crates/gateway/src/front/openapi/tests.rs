@@ -10,7 +10,7 @@ use std::sync::Arc;
 use firsttoken_wire::{ApiError, ErrorKind};
 
 use super::*;
-use crate::evidence::timeline::{Itl, Span, Timeline};
+use crate::evidence::timeline::{Itl, LostAttempt, Span, Timeline};
 use crate::front::headers;
 use crate::front::inbound::Fields;
 
@@ -172,6 +172,12 @@ fn errors_and_timelines_are_described_as_they_are_written() {
         accepted_unix_ms: 0,
         client_addr: None,
         phases: vec![Span { phase: "auth", start_ms: 0.0, duration_ms: 0.0 }],
+        lost_attempts: vec![LostAttempt {
+            upstream: "x".into(),
+            start_ms: 0.0,
+            duration_ms: 0.0,
+            outcome: "late",
+        }],
         connection_reused: false,
         headers_ms: None,
         ttfb_ms: None,
