@@ -1,7 +1,7 @@
 //! What hedging does to the tail, in virtual time: calls arrive by chance at an upstream of which some calls
 //! are slow, and each is doubled or not as [`firsttoken_logic::tail::hedge`] decides.
 //!
-//! Prints one line of JSON for each scenario. The best that could be done is measured beside it: for the
+//! Prints one line of JSON. The best that could be done is measured beside it: for the
 //! same calls, the fixed delay that sends as many hedges, chosen with hindsight.
 //!
 //! Invariant: the same seed meets the same calls, with hedging and without.
@@ -278,22 +278,17 @@ fn slowdown() -> [f64; 4] {
 }
 
 fn main() {
-    for share_per_mille in [50, 30] {
-        let [p99, p999, sent] = tail(PLAIN, share_per_mille);
-        println!(
-            "{{\"hedging\":{{\"budget\":{share_per_mille},\"p99\":{p99:.4},\"p999\":{p999:.4},\"share\":{sent:.4}}}}}"
-        );
-    }
-    for share_per_mille in [10, 30, 50, 100] {
-        let (worst, over) = shapes(share_per_mille);
-        println!(
-            "{{\"shapes\":{{\"budget\":{share_per_mille},\"worst\":{worst:.4},\"of_budget\":{over:.4}}}}}"
-        );
-    }
-    let [p75, p90, p99] = fan_out();
-    println!("{{\"fan_out\":{{\"p75\":{p75:.4},\"p90\":{p90:.4},\"p99\":{p99:.4}}}}}");
-    let [minute, p99, share, wins] = slowdown();
+    let [p99, p999, share] = tail(PLAIN, 50);
+    let [p99_3, _, share_3] = tail(PLAIN, 30);
+    let by_budget = [10, 30, 50, 100].map(shapes);
+    let worst = by_budget.iter().map(|(worst, _)| *worst).fold(0.0, f64::max);
+    let of_budget = by_budget.iter().map(|(_, of_budget)| *of_budget).fold(0.0, f64::max);
+    let [fan_75, fan_90, fan_99] = fan_out();
+    let [minute, slow_p99, _, wins] = slowdown();
     println!(
-        "{{\"slowdown\":{{\"minute_share\":{minute:.4},\"p99\":{p99:.4},\"share_after\":{share:.4},\"wins_after\":{wins:.4}}}}}"
+        "{{\"p99_ratio\":{p99:.4},\"p999_ratio\":{p999:.4},\"share\":{share:.4},\"p99_at_3\":{p99_3:.4},\"share_at_3\":{share_3:.4},\
+         \"shapes\":{worst:.3},\"of_budget\":{of_budget:.4},\"fan_p75\":{fan_75:.4},\"fan_p90\":{fan_90:.4},\"fan_p99\":{fan_99:.4},\
+         \"slow_share\":{minute:.4},\"slow_p99\":{slow_p99:.4},\"slow_losses\":{:.4}}}",
+        1.0 - wins
     );
 }

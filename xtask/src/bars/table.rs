@@ -132,8 +132,13 @@ const GATEWAY: &[Scenario] = &[
     Scenario { name: "stalled-readers", load: Load::Stalled },
     Scenario { name: "memory", load: Load::Memory },
     Scenario { name: "demo", load: Load::Demo },
+    Scenario { name: "hedge", load: Load::Program(HEDGE) },
     Scenario { name: "relay-invariant", load: Load::Command(RELAY_INVARIANT) },
 ];
+
+/// Hedging in virtual time, beside the best that could be done.
+const HEDGE: &[&str] =
+    &["run", "--quiet", "--release", "--package", "firsttoken-logic", "--example", "hedging"];
 
 /// Whole events through random splits, resets and disconnects, a million of them.
 const RELAY_INVARIANT: &[&str] = &[
@@ -223,6 +228,17 @@ const ROWS: &[Row] = &[
     ("demo-broken", "demo model: answers that are no sentence of the page they cite, of 90", "demo", "/all/broken", "", plain(Fold::Worst, 0.0)),
     ("demo-ttft", "demo model: time to the first token of 1,000 that nobody has computed", "demo", "/ttft_ms", "ms", plain(Fold::Median, 150.0)),
     ("demo-token", "demo model: time for each further token of one answer", "demo", "/token_ms", "ms", plain(Fold::Median, 1.0)),
+    ("hedge-p99", "hedging, 2 % of calls ten times as slow, 5 % copies, simulated: p99 of TTFT against without", "hedge", "/p99_ratio", "×", plain(Fold::Worst, 0.25)),
+    ("hedge-p999", "hedging: the same, p99.9", "hedge", "/p999_ratio", "×", plain(Fold::Worst, 0.22)),
+    ("hedge-p99-at-3", "hedging: the same with 3 % copies, p99", "hedge", "/p99_at_3", "×", plain(Fold::Worst, 0.28)),
+    ("hedge-shapes", "hedging: p99 against the best fixed delay with hindsight, the worst of 20 shapes and 4 budgets", "hedge", "/shapes", "×", plain(Fold::Worst, 1.05)),
+    ("hedge-budget", "hedging: copies against their budget, the worst of these", "hedge", "/of_budget", "×", plain(Fold::Worst, 1.0)),
+    ("hedge-fan-p75", "hedging: the slowest of 20 at once against without, p75", "hedge", "/fan_p75", "×", plain(Fold::Worst, 0.28)),
+    ("hedge-fan-p90", "hedging: the same, p90", "hedge", "/fan_p90", "×", plain(Fold::Worst, 0.25)),
+    ("hedge-fan-p99", "hedging: the same, p99", "hedge", "/fan_p99", "×", plain(Fold::Worst, 0.24)),
+    ("hedge-slow-share", "hedging, everybody five times slower: copies of the next minute's calls, of 1", "hedge", "/slow_share", "", plain(Fold::Worst, 0.01)),
+    ("hedge-slow-p99", "hedging: the same, p99 against without", "hedge", "/slow_p99", "×", plain(Fold::Worst, 1.0)),
+    ("hedge-slow-losses", "hedging: the same, races that copies lose after that minute, of 1", "hedge", "/slow_losses", "", plain(Fold::Worst, 0.8)),
     ("relay-invariant", "relay invariant broken, in 1,000,000 events with random splits, resets and disconnects", "relay-invariant", "/broken", "", plain(Fold::Sum, 0.0)),
 ];
 

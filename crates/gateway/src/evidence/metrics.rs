@@ -93,6 +93,13 @@ struct TokenLabels {
     upstream: String,
 }
 
+/// Attempts that did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LostLabels {
+    upstream: String,
+    outcome: &'static str,
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All families.
@@ -106,6 +113,7 @@ pub(crate) struct Metrics {
     itl: Family<Labels, ItlHistogram>,
     requests: Family<EndLabels, Counter>,
     stalls: Family<Labels, Counter>,
+    lost_attempts: Family<LostLabels, Counter>,
     unmetered: Counter,
     /// Requests in progress.
     pub(crate) active: Gauge,
@@ -129,6 +137,7 @@ impl Metrics {
             itl: Family::default(),
             requests: Family::default(),
             stalls: Family::default(),
+            lost_attempts: Family::default(),
             unmetered: Counter::default(),
             active: Gauge::default(),
             connections: Gauge::default(),
@@ -181,6 +190,11 @@ impl Metrics {
         r.register("firsttoken_requests", "Requests by how they ended", self.requests.clone());
         r.register("firsttoken_stalls", "Inter-token gaps above the stall threshold", self.stalls.clone());
         r.register(
+            "firsttoken_lost_attempts",
+            "Attempts that did not answer: they failed and another one was made, or it was faster (`late`)",
+            self.lost_attempts.clone(),
+        );
+        r.register(
             "firsttoken_unmetered_streams",
             "Streams passed raw since one event was over event_bytes_max",
             self.unmetered.clone(),
@@ -212,6 +226,10 @@ impl Metrics {
         self.requests.get_or_create(&end).inc();
         if !t.metered {
             self.unmetered.inc();
+        }
+        for lost in &t.lost_attempts {
+            let labels = LostLabels { upstream: lost.upstream.to_string(), outcome: lost.outcome };
+            self.lost_attempts.get_or_create(&labels).inc();
         }
         if t.upstream.is_none() {
             return;

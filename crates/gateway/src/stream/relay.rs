@@ -54,7 +54,7 @@ impl Relay {
     pub(crate) fn new(record: Record, begun: Begun, dialect: Dialect, keepalive: Duration) -> Self {
         let Begun { mut flow, held, next } = begun;
         let now = clock::now();
-        let mut commit = Commit::new(now, Duration::ZERO, keepalive);
+        let mut commit = Commit::new(now, keepalive);
         commit.on_write(now, record.heard.has_content());
         flow.wake_by(commit.deadline());
         let (may_break, pending_in) = (false, None);

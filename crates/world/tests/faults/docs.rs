@@ -28,8 +28,10 @@ How a failure can be told depends on what the client has got already:
 A caller who did not ask for a stream always gets a true status; it waits as long as the connect and total
 clocks allow.
 
-The upstream gets one request, whatever happens: there are no hidden retries. A stream is never closed without
-a word, and never given an end that the upstream did not send.
+The upstream gets one request, whatever happens: there are no hidden retries. Only where a model has `fallbacks`
+does the next one answer what the first one failed at before its first content, in the columns *before the head*, *between the
+commits* and *not streamed*: [tail.md](tail.md) says which failures are, and `crates/world/tests/tail.rs` tries them. A stream
+is never closed without a word, and never given an end that the upstream did not send.
 
 | the upstream … | before the head | between the commits | after content | not streamed | code |
 |---|---|---|---|---|---|
