@@ -163,7 +163,7 @@ pub(super) fn model(section: &mut Section<'_>, upstreams: &[Spot<String>]) -> Ve
         let message = format!("an alias of `{}` does not say which model is meant", name.value);
         section.report.add(&alias.place, Complaint::new(message).hint("add `upstream_model`"));
     }
-    let fallbacks = section.sections("fallbacks", |section| fallback(section, upstreams));
+    let fallbacks = section.sections("fallbacks", |section| fallback(section, upstreams, target));
     let rename = rename.map(|spot| spot.value);
     let alias_rename = rename.clone().or(literal);
     let upstream = target.unwrap_or(0);
@@ -180,12 +180,18 @@ pub(super) fn model(section: &mut Section<'_>, upstreams: &[Spot<String>]) -> Ve
     by_name.into_iter().chain(aliases.into_iter().map(|alias| rule(alias, &alias_rename))).collect()
 }
 
-/// Reads one of `fallbacks`: an upstream, and the model's name there.
-fn fallback(section: &mut Section<'_>, upstreams: &[Spot<String>]) -> Fallback {
+/// Reads one of `fallbacks`: an upstream other than `first`, and the model's name there.
+fn fallback(section: &mut Section<'_>, upstreams: &[Spot<String>], first: Option<usize>) -> Fallback {
     let names = upstreams.iter().map(|spot| spot.value.as_str()).collect::<Vec<_>>().join(", ");
     section.missing("upstream", &format!("one of {names}"));
     let upstream = section.text("upstream", |text| upstream_index(text, upstreams));
     let rename = section.text("upstream_model", pattern);
+    if let (Some(upstream), None) = (upstream.as_ref().filter(|spot| Some(spot.value) == first), &rename) {
+        let complaint = Complaint::new("is the upstream that has failed then");
+        let hint =
+            "name another one, or another model of it; [retry] same_upstream = true asks the same again";
+        section.report.add(&upstream.place, complaint.hint(hint));
+    }
     if let Some(starred) = rename.as_ref().filter(|rename| rename.value.contains('*')) {
         let complaint = Complaint::new("has a `*`: what it would stand for is not known here");
         section.report.add(&starred.place, complaint.hint("write the model's whole name"));

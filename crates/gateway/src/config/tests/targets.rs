@@ -219,3 +219,37 @@ fn one_upstream_answers_for_everything() {
     assert_eq!(provider(Provider::OpenAi), Provider::OpenAi);
     assert_eq!(provider(Provider::Anthropic), Provider::Anthropic);
 }
+
+#[test]
+fn fallbacks_lead_to_other_upstreams() {
+    let two = "[[upstreams]]\nname = \"a\"\nprovider = \"openai\"\nauth = \"none\"\n\
+               [[upstreams]]\nname = \"b\"\nprovider = \"anthropic\"\nauth = \"none\"\n\
+               [[models]]\nname = \"m\"\nupstream = \"a\"\n";
+    let config = good(&format!(
+        "{two}fallbacks = [{{ upstream = \"b\", upstream_model = \"n\" }}, {{ upstream = \"a\", upstream_model = \"o\" }}]\n"
+    ));
+    let target = config.resolve("m", None).unwrap();
+    let legs: Vec<_> = target.fallbacks.iter().map(|f| (f.upstream, f.rename.as_deref())).collect();
+    assert_eq!(legs, [(1, Some("n")), (0, Some("o"))]);
+    for (fallbacks, problem) in [
+        (
+            "[{ upstream = \"a\" }]",
+            "f.toml:12:27: models[0].fallbacks[0].upstream: is the upstream that has failed then; hint: name another one, or another model of it; [retry] same_upstream = true asks the same again",
+        ),
+        (
+            "[{ upstream = \"bb\" }]",
+            "f.toml:12:27: models[0].fallbacks[0].upstream: no upstream is called `bb`; hint: did you mean `b`?",
+        ),
+        (
+            "[{ upstream = \"b\", upstream_model = \"x-*\" }]",
+            "f.toml:12:49: models[0].fallbacks[0].upstream_model: has a `*`: what it would stand for is not known here; hint: write the model's whole name",
+        ),
+        ("[{}]", "f.toml:12:14: models[0].fallbacks[0]: `upstream` is missing; hint: one of a, b"),
+        (
+            "\"b\"",
+            "f.toml:12:13: models[0].fallbacks: must be a list of tables ([[fallbacks]]), not a string",
+        ),
+    ] {
+        complains(&format!("{two}fallbacks = {fallbacks}\n"), &[problem]);
+    }
+}
