@@ -49,8 +49,8 @@ const CONTEXT: u32 = 1024;
 const QUESTION_BYTES_MAX: usize = 8 * 1024;
 /// What a sentence's BM25 score adds to the model's own score for it, and what a refusal is given against that.
 /// Chosen on the hand-written questions of `models/demo/train`, not on those that the bars ask.
-const HEAD_START: f64 = 0.4;
-const REFUSAL_HEAD_START: f32 = 1.0;
+const HEAD_START: f64 = 0.6;
+const REFUSAL_HEAD_START: f32 = 2.0;
 /// The line that every prompt begins with, and the answer where there is none.
 const SYSTEM: &str = "Answer with a sentence of the documents.";
 const REFUSAL: &str = " I don't find that in the documents.";

@@ -22,6 +22,7 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 
+import snowballstemmer
 import torch
 
 import samples
@@ -34,6 +35,7 @@ from train import load
 
 FIRST = 5                                   # the token of [1]
 LONGEST = 8192                              # of a row; positions stay below 2,048
+STEMMER = snowballstemmer.stemmer("english")
 K1, B = 1.2, .75                            # of BM25, as everybody sets them
 
 
@@ -55,7 +57,8 @@ class Result:
 
 
 def words(text):
-    return [w.rstrip("s") for w in re.findall(r"[a-z0-9]+", text.lower())]
+    """The stems of its words, as crates/local/src/demo/bm25.rs has them."""
+    return STEMMER.stemWords(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def bm25(pages, question, best=3):

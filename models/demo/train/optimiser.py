@@ -8,7 +8,9 @@ PARTS = {"qkv": 3, "gate_up": 2}
 
 
 def orthogonalise(g, steps=5):
-    """Newton-Schulz iteration towards the nearest orthogonal matrix, of a matrix or a stack of them."""
+    """Newton-Schulz iteration towards the nearest orthogonal matrix, of a matrix or a stack of them.
+
+    Whatever precision they come in will do: what is left of the direction is exact enough in bfloat16."""
     a, b, c = 3.4445, -4.7750, 2.0315
     tall = g.size(-2) > g.size(-1)
     x = g.mT if tall else g
@@ -22,7 +24,8 @@ def orthogonalise(g, steps=5):
 class Optimiser:
     """Both of them behind one step."""
 
-    def __init__(self, model, rate=.012, embedding_rate=.003, momentum=.95, decay=.01):
+    def __init__(self, model, rate=.012, embedding_rate=.003, momentum=.95, decay=.01, precision=torch.float32):
+        self.precision = precision
         self.rate, self.embedding_rate, self.momentum, self.decay = rate, embedding_rate, momentum, decay
         named = list(model.named_parameters())
         self.matrices = [(n, p) for n, p in named if n.startswith("blocks") and p.ndim == 2]
@@ -41,7 +44,7 @@ class Optimiser:
             g = g.view(parts, -1, g.size(1))
             rate = self.rate * scale
             p.mul_(1 - rate * self.decay)
-            p.add_(orthogonalise(g).reshape(p.shape), alpha=-rate * max(1, g.size(1) / g.size(2)) ** .5)
+            p.add_(orthogonalise(g.to(self.precision)).reshape(p.shape), alpha=-rate * max(1, g.size(1) / g.size(2)) ** .5)
         for group in self.adam.param_groups:
             group["lr"] = self.embedding_rate * scale
         self.adam.step()

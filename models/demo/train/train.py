@@ -140,7 +140,9 @@ class Run:
             if not args.plain:
                 start(self.model)
             self.model.to(args.device)
-        self.optimiser = Optimiser(self.model, args.rate, args.embedding_rate)
+        self.bf16 = args.bf16 or args.device == "cuda"
+        precision = torch.bfloat16 if self.bf16 else torch.float32
+        self.optimiser = Optimiser(self.model, args.rate, args.embedding_rate, precision=precision)
         self.average = Average(self.model, saved.get("average"))
         self.step, self.tokens = saved.get("step", 0), saved.get("tokens", 0)
         if "optimiser" in saved:
@@ -176,7 +178,7 @@ class Run:
         while (minutes := seconds / 60) < args.minutes and not self.stopping and self.step < args.steps:
             stage, batch = next(rows)
             batch = [t.to(args.device, non_blocking=True) for t in batch]
-            with torch.autocast(args.device, torch.bfloat16, enabled=args.device == "cuda"):
+            with torch.autocast(args.device, torch.bfloat16, enabled=self.bf16):
                 choice, copy, words, right = losses(self.model, batch, args.words)
             (choice + copy + args.words * words).backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -210,6 +212,7 @@ def arguments():
     add("--steps", type=int, default=1 << 40, help="stop at this step, whatever the time")
     add("--from", dest="start", help="checkpoint to go on from")
     add("--device", default="cpu", choices=["cpu", "cuda"])
+    add("--bf16", action="store_true", help="multiply in bfloat16, as a GPU does: 1.5 times as fast where lscpu says avx512_bf16 or amx")
     add("--threads", type=int, default=2)
     add("--workers", type=int, default=0, help="processes that make rows; 14 for a GPU")
     add("--tokens", type=int, default=3072, help="tokens of a batch; 65536 for a GPU")
