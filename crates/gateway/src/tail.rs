@@ -1,7 +1,7 @@
 //! What all requests know together about their upstreams, and the course of one request among them.
 //!
 //! [`Tails`] holds the machines of [`firsttoken_logic::tail`], by the names of the configuration, so that they
-//! outlive a reload: a breaker for each upstream, a budget for each route, and for each class of prompts of a
+//! outlive a reload, and follow what it changes: a breaker for each upstream, a budget for each route, and for each class of prompts of a
 //! route how long its answers take to begin. A [`Course`] asks them on behalf of one request.
 //!
 //! Invariant: what is kept is bounded by the configuration: names are those of upstreams, routes and rules.
@@ -59,16 +59,16 @@ impl Known {
     }
 
     fn budget(&mut self, class: &Class, policy: &Policy) -> &mut Budget {
-        let share = policy.hedge.share_per_mille;
-        self.budgets.entry(class.route.clone()).or_insert_with(|| Budget::new(share))
+        let budget = self.budgets.entry(class.route.clone()).or_default();
+        budget.set_share(policy.hedge.share_per_mille);
+        budget
     }
 
     fn hedger(&mut self, class: &Class, policy: &Policy) -> (&mut Hedger, &mut Budget) {
-        let budget = self
-            .budgets
-            .entry(class.route.clone())
-            .or_insert_with(|| Budget::new(policy.hedge.share_per_mille));
-        let hedger = self.hedgers.entry(class.clone()).or_insert_with(|| Hedger::new(policy.hedge));
+        let hedger = self.hedgers.entry(class.clone()).or_default();
+        hedger.set_policy(policy.hedge);
+        let budget = self.budgets.entry(class.route.clone()).or_default();
+        budget.set_share(policy.hedge.share_per_mille);
         (hedger, budget)
     }
 }
@@ -116,7 +116,7 @@ impl<'a> Course<'a> {
             next: 0,
             hedges,
         };
-        if course.legs.len() > 1 || hedges {
+        if course.legs.len() > 1 || hedges || course.policy.retry.same_upstream {
             tails.known().budget(&course.class, course.policy).on_call(clock::now());
         }
         course.next = course.choose().unwrap_or(0);
@@ -186,13 +186,13 @@ impl<'a> Course<'a> {
 
     /// The last attempt has failed: what is done about it.
     pub(crate) fn on_failure(&mut self, failure: &Failure, now: Instant) -> Next {
-        let other = self.choose();
-        let mut next = self.attempts.on_failure(failure, other.is_some(), chance_per_mille());
-        if next != Next::GiveUp && !self.tails.known().budget(&self.class, self.policy).take_retry(now) {
-            next = Next::GiveUp;
+        let others = self.legs.iter().any(|(_, asked)| !asked);
+        let next = self.attempts.on_failure(failure, others, chance_per_mille());
+        if next == Next::GiveUp || !self.tails.known().budget(&self.class, self.policy).take_retry(now) {
+            return Next::GiveUp;
         }
-        if let (Next::Elsewhere, Some(other)) = (next, other) {
-            self.next = other;
+        if next == Next::Elsewhere {
+            self.next = self.choose().unwrap_or(self.next);
         }
         next
     }

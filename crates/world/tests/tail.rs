@@ -11,7 +11,7 @@ use std::time::Duration;
 use firsttoken_gateway::config::{Config, Fallback};
 use firsttoken_sim::{Ended, Options, Sim};
 use firsttoken_world::world::{PIPE_BYTES, config};
-use firsttoken_world::{Caller, End, Got, World};
+use firsttoken_world::{Caller, End, Got, Said, World};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -33,6 +33,22 @@ fn fallbacks(mut config: Config) -> Config {
         config.upstreams.push(second);
     }
     config
+}
+
+/// A world in which those upstreams refuse connections, and `sim` is all others.
+fn refusing(config: Config, sim: &Arc<Sim>, refuses: impl Fn(&str) -> bool + Send + Sync + 'static) -> World {
+    let sim = sim.clone();
+    World::dialling(
+        config,
+        Arc::new(move |upstream| {
+            if refuses(&upstream.name) {
+                return Err(ErrorKind::ConnectionRefused.into());
+            }
+            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+            drop(tokio::spawn(sim.clone().serve_connection(theirs)));
+            Ok(ours)
+        }),
+    )
 }
 
 /// What a caller gets, and the request's timeline.
@@ -83,6 +99,41 @@ async fn what_fails_before_content_is_answered_by_the_next_upstream() {
             assert_eq!(world.sim().stats(0).active, 0, "{fault} {caller:?}: the first attempt is over");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_so_long_that_the_head_is_out_is_answered_by_the_next_upstream_too() {
+    for caller in [Caller::Chat, Caller::Messages] {
+        let world = with_fallback(|config| config.defaults.clocks.headers = Some(20 * S));
+        let (got, timeline) = ask(&world, caller, "n=5 times=1 fault=silent", true).await;
+        assert_eq!((got.status, &got.end), (200, &End::Proper), "{caller:?}: {}", got.text());
+        assert_eq!(got.times_of(caller.keepalive()), [15 * S], "{caller:?}");
+        assert_eq!(lost(&timeline).len(), 1, "{caller:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_upstream_may_speak_another_dialect() {
+    let mut config = config();
+    let messages = config.models[1].upstream;
+    config.models.truncate(1);
+    config.models[0].fallbacks =
+        vec![Fallback { upstream: messages, rename: Some("claude-haiku-4-5".to_owned()) }];
+    let sim = Sim::new(Options::default());
+    let world = refusing(config, &sim, |name| name == "openai");
+    for stream in [true, false] {
+        let (got, timeline) = ask(&world, Caller::Chat, "n=5", stream).await;
+        assert_eq!((got.status, &got.end), (200, &End::Proper), "{}", got.text());
+        assert_eq!(timeline["upstream"], "anthropic");
+        assert_eq!(lost(&timeline), [("openai".to_owned(), "upstream_connect".to_owned())]);
+        let said = if stream {
+            Said::of_stream(Caller::Chat, &got.body())
+        } else {
+            Said::of_body(Caller::Chat, &got.body())
+        };
+        assert_eq!((said.text.split_whitespace().count(), said.stop.as_str()), (5, "stop"), "{said:?}");
+    }
+    assert!(sim.last().is_some_and(|last| last.body.contains("claude-haiku-4-5")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,18 +195,10 @@ async fn the_callers_own_mistakes_and_broken_answers_are_not_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_fails_again_and_again_is_left_alone_for_a_while() {
     let (sim, broken) = (Sim::new(Options::default()), Arc::new(AtomicBool::new(true)));
-    let (served, is_broken) = (sim.clone(), broken.clone());
-    let world = World::dialling(
-        fallbacks(config()),
-        Arc::new(move |upstream| {
-            if is_broken.load(Relaxed) && !upstream.name.starts_with("second") {
-                return Err(ErrorKind::ConnectionRefused.into());
-            }
-            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-            drop(tokio::spawn(served.clone().serve_connection(theirs)));
-            Ok(ours)
-        }),
-    );
+    let is_broken = broken.clone();
+    let world = refusing(fallbacks(config()), &sim, move |name| {
+        is_broken.load(Relaxed) && !name.starts_with("second")
+    });
     let asked_first = async || {
         let (got, timeline) = ask(&world, Caller::Chat, "ttft=0 itl=0 n=2", true).await;
         assert_eq!(got.status, 200, "{}", got.text());

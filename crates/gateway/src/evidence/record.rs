@@ -166,9 +166,9 @@ impl Running {
         }
     }
 
-    /// An attempt that began at `began` did not answer: it failed with that code, or another one was faster.
-    pub(crate) fn on_lost(&mut self, began: Instant, outcome: &'static str) {
-        let upstream = self.upstream.clone().unwrap_or_default();
+    /// An attempt at `upstream` that began at `began` did not answer: it failed with that code, or another one
+    /// was faster.
+    pub(crate) fn on_lost(&mut self, upstream: Arc<str>, began: Instant, outcome: &'static str) {
         self.lost.push(Lost { upstream, began, took: clock::now().since(began), outcome });
     }
 

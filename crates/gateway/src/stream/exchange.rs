@@ -109,7 +109,8 @@ pub(crate) async fn open(setup: &Setup, call: Call, mut record: Record) -> Resul
             Next::Elsewhere => None,
             Next::Again(pause) => Some(pause),
         };
-        record.on_lost(began, failures::code(&lost.failure.kind));
+        let asked = record.upstream.clone().unwrap_or_default();
+        record.on_lost(asked, began, failures::code(&lost.failure.kind));
         record.heard = record.heard.fork();
         record.heard.stamps.enter(Phase::Retry);
         if let Some(pause) = pause {
@@ -162,13 +163,11 @@ async fn race(
     course.on_race(at, place, &raced, began);
     if race.second {
         record.heard = other;
-    } else {
         name(setup, leg(place), record);
     }
-    // Now the record names the one that lost.
+    let (loser, loser_began) = if race.second { (at, began) } else { (place, second_began) };
     let outcome = race.lost.as_ref().map_or("late", |lost| failures::code(&lost.failure.kind));
-    record.on_lost(if race.second { began } else { second_began }, outcome);
-    name(setup, leg(if race.second { place } else { at }), record);
+    record.on_lost(setup.upstream(leg(loser).upstream).0.clone(), loser_began, outcome);
     race.result
 }
 

@@ -24,8 +24,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// The balance counts in these parts of a call.
 const PARTS: i64 = 1_000;
 
-/// The balance of one group of calls.
-#[derive(Clone, Debug)]
+/// The balance of one group of calls. It begins empty, and without a share it stays so.
+#[derive(Clone, Debug, Default)]
 pub struct Budget {
     share_per_mille: u32,
     parts: i64,
@@ -44,7 +44,12 @@ impl Budget {
     /// An empty balance that grows by so many thousandths of a call with each call.
     #[must_use]
     pub fn new(share_per_mille: u32) -> Self {
-        Self { share_per_mille, parts: 0, window: Window::default(), before: Window::default() }
+        Self { share_per_mille, ..Self::default() }
+    }
+
+    /// From here on it grows so.
+    pub const fn set_share(&mut self, share_per_mille: u32) {
+        self.share_per_mille = share_per_mille;
     }
 
     /// A call is made.

@@ -57,23 +57,18 @@ impl Default for Policy {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum State {
+    #[default]
     On,
     /// Everybody was slow.
-    Off {
-        until: Instant,
-    },
+    Off { until: Instant },
     /// A part of the share is back.
-    Returning {
-        level: f32,
-        races: u32,
-        wins: u32,
-    },
+    Returning { level: f32, races: u32, wins: u32 },
 }
 
 /// Hedging of one class of calls: alike in route, model and length of prompt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Hedger {
     policy: Policy,
     live: Live,
@@ -89,7 +84,14 @@ impl Hedger {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self { policy, live: Live::default(), state: State::On, late: 0.0, delay: None, since_delay: 0 }
+        Self { policy, ..Self::default() }
+    }
+
+    /// From here on this holds.
+    pub fn set_policy(&mut self, policy: Policy) {
+        if self.policy != policy {
+            (self.policy, self.delay) = (policy, None);
+        }
     }
 
     /// After how long without content a call that begins now is late. `None`: too little is known.
