@@ -126,9 +126,10 @@ pub(crate) struct Fields {
     pub(crate) stream: bool,
     /// Where `stream_options` stands, and whether it asks for usage.
     stream_options: Option<(Range<usize>, bool)>,
-    /// Whether to ask twice does nothing that to ask once does not: one answer, and no tool that the provider
-    /// runs itself.
-    pub(crate) repeatable: bool,
+    /// Whether it asks for one answer, of an endpoint that keeps none.
+    single: bool,
+    /// Where `tools` stands.
+    tools: Option<Range<usize>>,
 }
 
 #[derive(Deserialize)]
@@ -154,21 +155,6 @@ struct Raw<'a> {
 struct Tool<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Option<Cow<'a, str>>,
-}
-
-impl Raw<'_> {
-    fn is_repeatable(&self) -> bool {
-        // Tools that callers run, by the beginning of their type; all others may be run by the provider.
-        const CALLERS: [&str; 6] = ["function", "custom", "bash_", "text_editor_", "computer_", "memory_"];
-        let is_callers = |tool: &Tool<'_>| {
-            tool.kind.as_ref().is_none_or(|kind| CALLERS.iter().any(|callers| kind.starts_with(callers)))
-        };
-        let tools = self.tools.is_none_or(|tools| {
-            let tools = serde_json::from_str::<Option<Vec<Tool<'_>>>>(tools.get());
-            tools.is_ok_and(|tools| tools.iter().flatten().all(is_callers))
-        });
-        self.n.is_none_or(|n| matches!(n.get(), "1" | "null")) && self.mcp_servers.is_none() && tools
-    }
 }
 
 /// A field that is there, be it `null`.
@@ -214,8 +200,26 @@ impl Fields {
                 Some((range(text, r), asks))
             }
         };
-        let repeatable = matches!(dialect, Dialect::OpenAiChat | Dialect::Anthropic) && raw.is_repeatable();
-        Ok(Self { model, model_at: range(text, model_raw), stream, stream_options, repeatable })
+        let single = matches!(dialect, Dialect::OpenAiChat | Dialect::Anthropic)
+            && raw.n.is_none_or(|n| matches!(n.get(), "1" | "null"))
+            && raw.mcp_servers.is_none();
+        let tools = raw.tools.map(|tools| range(text, tools));
+        Ok(Self { model, model_at: range(text, model_raw), stream, stream_options, single, tools })
+    }
+
+    /// Whether to ask twice does nothing that to ask once does not: one answer, and no tool that the provider
+    /// runs itself.
+    pub(crate) fn is_repeatable(&self, body: &[u8]) -> bool {
+        // Tools that callers run, by the beginning of their type; all others may be run by the provider.
+        const CALLERS: [&str; 6] = ["function", "custom", "bash_", "text_editor_", "computer_", "memory_"];
+        let is_callers = |tool: &Tool<'_>| {
+            tool.kind.as_ref().is_none_or(|kind| CALLERS.iter().any(|callers| kind.starts_with(callers)))
+        };
+        let all_callers = |tools: &Range<usize>| {
+            let tools = serde_json::from_slice::<Option<Vec<Tool<'_>>>>(&body[tools.clone()]);
+            tools.is_ok_and(|tools| tools.iter().flatten().all(is_callers))
+        };
+        self.single && self.tools.as_ref().is_none_or(all_callers)
     }
 
     /// Whether the caller asked for usage in the stream.

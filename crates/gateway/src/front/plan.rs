@@ -46,7 +46,7 @@ struct Said<'a> {
 
 impl Said<'_> {
     /// The request in the one model; read once, and only if somebody needs it.
-    fn request(&mut self, operation: &str) -> Option<Result<chat::Request, ApiError>> {
+    fn request(&mut self, operation: &str) -> Option<Result<&mut chat::Request, ApiError>> {
         if self.read.is_none()
             && let Some((body, _, dialect)) = self.passing
             // Tokens are counted by who generates them; of an embedding there is no other form.
@@ -55,7 +55,7 @@ impl Said<'_> {
             self.read = dialect.parse_request(body);
             self.include_usage = dialect == Dialect::OpenAiChat && openai_chat::wants_stream_usage(body);
         }
-        self.read.clone()
+        self.read.as_mut().map(|read| read.as_mut().map_err(|error| error.clone()))
     }
 }
 
@@ -79,7 +79,8 @@ impl Inbound<'_> {
         let mut said = Said { passing, read: None, model, include_usage: false };
         let mut call = self.call(setup, record, Some(&fields.model));
         call.stream = stream;
-        call.hedgeable = stream && fields.repeatable && self.may_hedge;
+        let hedges = stream && self.may_hedge && call.policy.hedge.share_per_mille > 0;
+        call.hedgeable = hedges && fields.is_repeatable(body);
         self.add_legs(setup, record, &target, &mut said, &mut call)?;
         record.stream = stream;
         record.model = Some(fields.model);
@@ -167,11 +168,12 @@ impl Inbound<'_> {
             leg.answers = Some(dialect);
             return Ok(leg);
         }
+        let asked = said.model;
         let request = said.request(record.operation);
-        let mut request = request.ok_or_else(|| models::other_family(said.model, config.provider))??;
+        let request = request.ok_or_else(|| models::other_family(asked, config.provider))??;
         model.clone_into(&mut request.model);
         let answers = config.provider.chat_dialect();
-        let rendered = answers.render_request(&request)?;
+        let rendered = answers.render_request(request)?;
         if policy.strict && !rendered.dropped.is_empty() {
             return Err(cannot_say(&rendered.dropped, &config.name));
         }
@@ -183,7 +185,7 @@ impl Inbound<'_> {
         leg.translation = Some(Box::new(Translation {
             identity: Identity {
                 id: self.dialect.answer_id(&record.id),
-                model: said.model.to_owned(),
+                model: asked.to_owned(),
                 created: clock::unix_ms() / 1000,
                 include_usage: said.include_usage,
             },
