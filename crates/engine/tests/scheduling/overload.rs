@@ -11,7 +11,7 @@ use crate::rig::{Engine, ms, prompt};
 /// How long the load lasts.
 const LOAD: Duration = Duration::from_secs(600);
 /// Requests a second, twice of what the modelled machine completes.
-const RATE: f64 = 0.9;
+const RATE: f64 = 0.6;
 
 #[test]
 fn beyond_capacity_who_is_taken_is_answered_in_time() {

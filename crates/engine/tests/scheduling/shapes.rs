@@ -134,7 +134,7 @@ fn idle_prefixes_do_not_slow_those_who_work() {
     engine.run();
     let gaps: Vec<Duration> = engine.answers[&last].gaps().collect();
     let later = gaps[128..].iter().sum::<Duration>() / 127;
-    let clean = ms(6) + Duration::from_micros(384 * 34 / 100);
+    let clean = ms(6) + Duration::from_micros(320 * 231 / 100);
     assert!(later < clean * 105 / 100, "{later:?} a token instead of {clean:?}");
     assert!(engine.scheduler.pool().idle() < 2048);
 }

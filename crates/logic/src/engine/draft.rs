@@ -32,7 +32,7 @@ const BEHIND_MAX: u32 = 16;
 /// What the draft costs is not known before it has taken so many steps.
 const STEPS_MIN: u64 = 4;
 /// Part of the time for which it rested that trying again may take.
-const TRIAL_SHARE: f64 = 0.01;
+const TRIAL_SHARE: f64 = 0.005;
 
 /// What a draft may use.
 #[derive(Clone, Copy, Debug)]

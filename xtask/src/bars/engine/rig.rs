@@ -50,6 +50,11 @@ impl<'a> Stage<'a> {
         Ok(Self { launcher, model: made(launcher, MODEL, recipe)?, draft: None, keys: "" })
     }
 
+    /// The model file.
+    pub(super) fn model(&self) -> &Path {
+        &self.model
+    }
+
     /// And these keys of `[[engines]]` for ours.
     pub(super) fn with_keys(self, keys: &'static str) -> Self {
         Self { keys, ..self }

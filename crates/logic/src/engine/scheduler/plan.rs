@@ -110,7 +110,7 @@ impl Scheduler {
             rows,
             depth: self.pool.cells().top(),
             cost: &self.cost,
-            pace: self.readers().filter_map(|reader| reader.itl_target).min(),
+            pace: self.pace(),
         }
     }
 
@@ -125,9 +125,14 @@ impl Scheduler {
         dropped
     }
 
+    /// The shortest gap that somebody who reads along now was promised.
+    fn pace(&self) -> Option<Duration> {
+        self.readers().filter_map(|reader| reader.itl_target).min()
+    }
+
     /// Most rows of a step that keeps the pace of whoever reads along now.
     fn rows_max(&self) -> u32 {
-        match self.readers().filter_map(|reader| reader.itl_target).min() {
+        match self.pace() {
             Some(target) => self.cost.rows_within(target, self.pool.cells().top(), self.limits.rows_max),
             None => self.limits.rows_max,
         }
@@ -196,19 +201,29 @@ impl Scheduler {
         pays.then(|| at_once - prefill(0))
     }
 
-    /// Rows of prefill beside `decoding` rows: what the pace of the readers leaves, in whole tiles. Where
-    /// the pace cannot be kept whatever is done, what fills the tile up, so that it is over soon: a row more
-    /// would cost as much as another tile.
+    /// Rows of prefill beside `decoding` rows: what the pace of the readers leaves, in whole tiles, and a few
+    /// in any case. Where the pace is lost, what fills the tile up, so that it is over soon: a row more would
+    /// cost as much as another tile.
     fn budget(&self, decoding: u32) -> u32 {
         let (tile, most) = (self.limits.tile, self.limits.rows_max.max(decoding + 1));
         let (paced, least) = (self.rows_max(), decoding + self.limits.prefill_min);
-        if paced < least {
-            return least.next_multiple_of(tile).min(most) - decoding;
-        }
-        let total = paced.max(decoding + 1).min(most);
-        let whole = total - total % tile;
-        let total = if whole >= least { whole } else { total };
-        total - decoding
+        let whole = paced - paced % tile;
+        let total = if whole >= least {
+            whole
+        } else if self.is_pace_lost(least) {
+            least.next_multiple_of(tile)
+        } else {
+            paced.max(least)
+        };
+        total.min(most) - decoding
+    }
+
+    /// Whether a step of so few rows breaks the pace of the readers all the same, now or when the shortest
+    /// prompt ends. Its last steps are then the longest gaps that they see, however slowly it began.
+    fn is_pace_lost(&self, rows: u32) -> bool {
+        let Some(target) = self.pace() else { return false };
+        let rest = self.prompts().map(Sequence::remaining).min().unwrap_or(0);
+        self.cost.forecast(rows, self.pool.cells().top() + rest) > target
     }
 
     /// Whose prompts are being computed, in their order.
