@@ -19,6 +19,7 @@ mod rig;
 mod table;
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -156,14 +157,18 @@ fn build(options: &Options, gateways: bool, engines: bool) -> Result<()> {
     }
     if engines && ours {
         println!("building the engine for this very machine, as its peer is; the first time takes minutes");
-        let mut build = build(&["firsttoken"]);
-        process::run(build.arg("--target-dir").arg(native()).env("RUSTFLAGS", "-C target-cpu=native"))?;
+        process::run(natively(&mut build(&["firsttoken"])))?;
     }
     Ok(())
 }
 
-/// Where the engine is built with kernels for this very machine: llama-server's are, and otherwise the race
-/// would be about instruction sets.
+/// Has `cargo` build kernels for this very machine: llama-server's are, and otherwise the race would be about
+/// instruction sets.
+fn natively(cargo: &mut Command) -> &mut Command {
+    cargo.arg("--target-dir").arg(native()).env("RUSTFLAGS", "-C target-cpu=native")
+}
+
+/// Where they are then.
 fn native() -> PathBuf {
     process::target().join("native")
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::super::judge::{Arm, Round};
 use super::super::rig::Launcher;
-use super::super::{Plan, measure};
+use super::super::{Plan, measure, natively};
 use super::hear;
 use super::rig::Stage;
 use super::table::MEDIUM;
@@ -79,7 +79,7 @@ pub(in super::super) fn rounds(name: &str, plan: &Plan, launcher: &Launcher) -> 
 fn cases(stage: &Stage<'_>) -> Result<Vec<Case>> {
     let list = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let mut command = process::cargo(&["run", "--quiet", "--release", "--package", "firsttoken-engine"]);
-    command.args(["--features", "kernels", "--example", "step_time", "--"]);
+    natively(command.args(["--features", "kernels", "--example", "step_time"])).arg("--");
     command.arg(stage.model()).args([list(&PROMPTS), list(&STREAMS), ROWS.to_owned()]);
     let report: Value = serde_json::from_str(&process::output(&mut command)?)?;
     let mut cases = Vec::new();
