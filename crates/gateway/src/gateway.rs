@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::config::{Config, UpstreamConfig};
 use crate::evidence::Evidence;
 use crate::keys::Keyring;
+use crate::lines::Lines;
+use crate::quotas::Quotas;
 use crate::tail::Tails;
 use crate::upstream::{Network, Remote, Upstream};
 
@@ -33,6 +35,8 @@ pub(crate) struct Shared {
     loaded: RwLock<Arc<Loaded>>,
     pub(crate) evidence: Arc<Evidence>,
     pub(crate) tails: Tails,
+    pub(crate) lines: Lines,
+    pub(crate) quotas: Arc<Quotas>,
     /// Whether `/readyz` says yes: not before the sockets listen, not once a drain began.
     pub(crate) ready: AtomicBool,
 }
@@ -43,6 +47,8 @@ impl Shared {
             evidence: Evidence::new(config.limits.timelines_max),
             ready: AtomicBool::new(false),
             tails: Tails::default(),
+            lines: Lines::default(),
+            quotas: Arc::default(),
             loaded: RwLock::new(Loaded::new(config)),
         })
     }

@@ -18,6 +18,8 @@ mod evidence;
 mod front;
 mod gateway;
 pub mod keys;
+mod lines;
+mod quotas;
 mod stream;
 mod tail;
 mod upstream;

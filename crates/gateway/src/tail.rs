@@ -14,6 +14,7 @@ use firsttoken_logic::failure::Failure;
 use firsttoken_logic::tail::breaker::{self, Breaker};
 use firsttoken_logic::tail::budget::Budget;
 use firsttoken_logic::tail::hedge::Hedger;
+use firsttoken_logic::tail::limit;
 use firsttoken_logic::tail::retry::{Attempts, Next};
 use firsttoken_logic::time::Instant;
 
@@ -21,12 +22,13 @@ use crate::clock;
 use crate::config::Policy;
 use crate::evidence::Record;
 use crate::gateway::Setup;
+use crate::lines::Lines;
 use crate::stream::exchange::Call;
 
 /// Bytes of a prompt below which its class is the first; each further one is four times as long.
 const CLASS_BYTES: usize = 4 * 1024;
 /// Classes of prompts: up to about 1k, 4k, 16k and 64k tokens, and more.
-const CLASSES: u8 = 5;
+const CLASSES: u8 = limit::CLASSES as u8;
 
 /// What is known of upstreams.
 #[derive(Default)]
@@ -86,6 +88,7 @@ pub(crate) struct Raced<'a> {
 /// The attempts at one request: which upstreams it has asked, and which it may.
 pub(crate) struct Course<'a> {
     tails: &'a Tails,
+    lines: &'a Lines,
     policy: &'a Policy,
     class: Class,
     attempts: Attempts,
@@ -109,6 +112,7 @@ impl<'a> Course<'a> {
         let tails = &setup.shared.tails;
         let mut course = Self {
             tails,
+            lines: &setup.shared.lines,
             policy: &call.policy,
             class,
             attempts: Attempts::new(call.policy.retry),
@@ -204,7 +208,10 @@ impl<'a> Course<'a> {
             return unasked().next().map(|(at, _)| at);
         }
         let (mut known, now) = (self.tails.known(), clock::now());
-        let well = unasked().find(|(_, (name, _))| known.breaker(name).allows(now));
+        let has_room = |name: &Arc<str>| self.lines.has_room(name);
+        let well = unasked().find(|(_, (name, _))| has_room(name) && known.breaker(name).allows(now));
+        // Where nobody has room, one waits for who is well.
+        let well = well.or_else(|| unasked().find(|(_, (name, _))| known.breaker(name).allows(now)));
         well.or_else(|| unasked().next()).map(|(at, _)| at)
     }
 
@@ -222,7 +229,7 @@ impl<'a> Course<'a> {
 }
 
 /// The class of a prompt of so many bytes.
-fn class(bytes: usize) -> u8 {
+pub(crate) fn class(bytes: usize) -> u8 {
     let times = (bytes / CLASS_BYTES).checked_ilog(4).map_or(0, |log| log + 1);
     u8::try_from(times).unwrap_or(u8::MAX).min(CLASSES - 1)
 }

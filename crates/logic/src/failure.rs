@@ -34,6 +34,8 @@ pub enum Kind {
     Timeout(Clock),
     /// The gateway is shutting down.
     Draining,
+    /// There was no place for it: it was not sent.
+    Shed,
 }
 
 /// How far the request had come: what may be tried again without being billed twice.

@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 
 fn answer() -> Vec<Event<'static>> {
     vec![
-        Event::Status(Status { phase: "accepted", elapsed_ms: 0 }),
+        Event::Status(Status { phase: "queue", elapsed_ms: 0, ahead: Some(2), wait_ms: None }),
         Event::Start { id: "upstream-id".into(), model: "upstream-model".into() },
         Event::Ping,
         Event::Reasoning("Hm".into()),

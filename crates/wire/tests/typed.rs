@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use valid::typed::{Judged, judge};
 
 fn status(phase: &'static str, elapsed_ms: u64) -> Event<'static> {
-    Event::Status(Status { phase, elapsed_ms })
+    Event::Status(Status { phase, elapsed_ms, ahead: None, wait_ms: None })
 }
 
 fn call(index: u32, id: &'static str, name: &'static str) -> Event<'static> {

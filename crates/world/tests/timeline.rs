@@ -199,6 +199,7 @@ async fn tenants_do_not_see_each_others_timelines() {
         name: name.to_owned(),
         tenant: tenant.to_owned(),
         sha256: Sha256::digest(format!("secret of {name}")).into(),
+        limits: firsttoken_gateway::config::KeyLimits::default(),
     };
     config.keys = vec![key("a", "first"), key("a2", "first"), key("b", "second")];
     let world = World::new(config);

@@ -133,12 +133,17 @@ const GATEWAY: &[Scenario] = &[
     Scenario { name: "memory", load: Load::Memory },
     Scenario { name: "demo", load: Load::Demo },
     Scenario { name: "hedge", load: Load::Program(HEDGE) },
+    Scenario { name: "limit", load: Load::Program(LIMIT) },
     Scenario { name: "relay-invariant", load: Load::Command(RELAY_INVARIANT) },
 ];
 
 /// Hedging in virtual time, beside the best that could be done.
 const HEDGE: &[&str] =
     &["run", "--quiet", "--release", "--package", "firsttoken-logic", "--example", "hedging"];
+
+/// A line before an upstream under three times its capacity, in virtual time.
+const LIMIT: &[&str] =
+    &["run", "--quiet", "--release", "--package", "firsttoken-logic", "--example", "overload"];
 
 /// Whole events through random splits, resets and disconnects, a million of them.
 const RELAY_INVARIANT: &[&str] = &[
@@ -238,6 +243,10 @@ const ROWS: &[Row] = &[
     ("hedge-fan-p99", "hedging: the same, p99", "hedge", "/fan_p99", "×", plain(Fold::Worst, 0.24)),
     ("hedge-slow-share", "hedging, everybody five times slower: copies of the next minute's calls, of 1", "hedge", "/slow_share", "", plain(Fold::Worst, 0.01)),
     ("hedge-slow-p99", "hedging: the same, p99 against without", "hedge", "/slow_p99", "×", plain(Fold::Worst, 1.0)),
+    ("limit-p99", "upstream of 32 places at three times its capacity, a learnt limit, simulated: p99 of who is taken, the line included, against an idle upstream's", "limit", "/p99", "×", plain(Fold::Worst, 1.5)),
+    ("limit-goodput", "limit: the same, the part of its capacity that comes to nothing, of 1", "limit", "/goodput_lost", "", plain(Fold::Worst, 0.1)),
+    ("limit-back", "limit: the same, those who come back exactly when told and are not taken, of 1", "limit", "/back_in_vain", "", plain(Fold::Worst, 0.1)),
+    ("limit-mix", "limit: an upstream with room gets prompts sixteen times as long: what its limit falls by, of 1", "limit", "/mix_lost", "", plain(Fold::Worst, 0.0)),
     ("hedge-slow-losses", "hedging: the same, races that copies lose after that minute, of 1", "hedge", "/slow_losses", "", plain(Fold::Worst, 0.8)),
     ("relay-invariant", "relay invariant broken, in 1,000,000 events with random splits, resets and disconnects", "relay-invariant", "/broken", "", plain(Fold::Sum, 0.0)),
 ];

@@ -13,7 +13,9 @@ use super::policy::{policy, routes};
 use super::problems::{Complaint, Problems, Report, Spot};
 use super::proxy::EnvProxy;
 use super::raw::{self, Section};
-use super::{Config, EngineConfig, IpNet, Key, Limits, ModelRule, UpstreamConfig, engines, targets, url};
+use super::{
+    Config, EngineConfig, IpNet, Key, KeyLimits, Limits, ModelRule, UpstreamConfig, engines, targets, url,
+};
 
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
@@ -143,16 +145,29 @@ fn keys(top: &mut Section<'_>) -> Vec<Key> {
         section.missing("sha256", "`firsttoken key new` makes a key and prints this line");
         let place = section.place.clone();
         let sha256 = section.text("sha256", sha256).unwrap_or(Spot { value: [0; 32], place });
-        (name, tenant, sha256)
+        (name, tenant, sha256, key_limits(section))
     });
     targets::unique(read.iter().map(|key| &key.0), "has the same name", &String::new(), top.report);
     targets::unique(read.iter().map(|key| &key.2), "is the same key", &[0; 32], top.report);
-    let key = |(name, tenant, sha256): (Spot<String>, Option<String>, Spot<[u8; 32]>)| Key {
-        tenant: tenant.unwrap_or_else(|| name.value.clone()),
-        name: name.value,
-        sha256: sha256.value,
-    };
+    let key =
+        |(name, tenant, sha256, limits): (Spot<String>, Option<String>, Spot<[u8; 32]>, KeyLimits)| Key {
+            tenant: tenant.unwrap_or_else(|| name.value.clone()),
+            name: name.value,
+            sha256: sha256.value,
+            limits,
+        };
     read.into_iter().map(key).collect()
+}
+
+fn key_limits(section: &mut Section<'_>) -> KeyLimits {
+    let mut number = |key| {
+        let spot = section.number(key, 1..=u64::from(COUNT_MAX))?;
+        u32::try_from(spot.value).ok()
+    };
+    KeyLimits {
+        requests_per_minute: number("requests_per_minute"),
+        concurrency_max: number("concurrency_max"),
+    }
 }
 
 /// 64 hexadecimal digits. What stands here instead may be the key itself, so it is not repeated.

@@ -135,6 +135,7 @@ impl EngineConfig {
             h2c: false,
             responses: false,
             local: true,
+            concurrency: None,
         }
     }
 }

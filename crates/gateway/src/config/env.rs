@@ -111,6 +111,7 @@ pub(super) fn config(env: &Lookup<'_>) -> Result<Option<Config>, Problems> {
             h2c: false,
             responses: true,
             local: false,
+            concurrency: None,
         });
     }
     if config.upstreams.is_empty() {

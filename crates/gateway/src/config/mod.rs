@@ -32,7 +32,8 @@ mod url;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use firsttoken_logic::tail::{hedge, retry};
+use firsttoken_logic::tail::limit::Bounds;
+use firsttoken_logic::tail::{admission, hedge, retry};
 use firsttoken_wire::Dialect;
 use http::Uri;
 
@@ -107,6 +108,7 @@ impl Config {
             h2c: false,
             responses: true,
             local: false,
+            concurrency: None,
         };
         let rule = |upstream| ModelRule::new("*", upstream);
         let mut config = Self::bare();
@@ -162,6 +164,17 @@ pub struct Key {
     pub tenant: String,
     /// SHA-256 of the key.
     pub sha256: [u8; 32],
+    /// How much it may ask.
+    pub limits: KeyLimits,
+}
+
+/// How much a key may ask; `None`: as much as it likes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyLimits {
+    /// Requests a minute.
+    pub requests_per_minute: Option<u32>,
+    /// Requests at a time.
+    pub concurrency_max: Option<u32>,
 }
 
 /// A network such as `10.0.0.0/8`.
@@ -193,6 +206,8 @@ pub struct UpstreamConfig {
     pub responses: bool,
     /// Whether it is an engine of this machine, and no network lies between.
     pub local: bool,
+    /// How many requests it gets at a time; `None`: all there are.
+    pub concurrency: Option<Bounds>,
 }
 
 impl UpstreamConfig {
@@ -216,7 +231,7 @@ impl UpstreamConfig {
 
 impl std::fmt::Debug for UpstreamConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, provider, base_url, auth, proxy, h2c, responses, local } = self;
+        let Self { name, provider, base_url, auth, proxy, h2c, responses, local, concurrency } = self;
         // A proxy's URL may have a password in it.
         let proxy = proxy.as_ref().map(|proxy| url::redact(&proxy.to_string()));
         f.debug_struct("UpstreamConfig")
@@ -228,6 +243,7 @@ impl std::fmt::Debug for UpstreamConfig {
             .field("h2c", h2c)
             .field("responses", responses)
             .field("local", local)
+            .field("concurrency", concurrency)
             .finish()
     }
 }
@@ -363,6 +379,10 @@ pub struct Policy {
     pub retry: retry::Policy,
     /// What is sent twice; a share of none: nothing.
     pub hedge: hedge::Policy,
+    /// How long the line before an upstream with a limit may be.
+    pub queue: admission::Policy,
+    /// Whether somebody looks on.
+    pub priority: admission::Priority,
 }
 
 impl Default for Policy {
@@ -378,6 +398,8 @@ impl Default for Policy {
             strict: false,
             retry: retry::Policy::default(),
             hedge: hedge::Policy { share_per_mille: 0, ..hedge::Policy::default() },
+            queue: admission::Policy::default(),
+            priority: admission::Priority::default(),
         }
     }
 }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use firsttoken_logic::tail::admission::Priority;
+
 use super::env::Text;
 use super::problems::{Complaint, Place, Report, Spot};
 use super::raw::Section;
@@ -18,6 +20,7 @@ pub(super) fn policy(section: &mut Section<'_>, base: &Policy) -> Policy {
     section.section("stream", |section| stream(section, &mut policy));
     section.section("retry", |section| retry(section, &mut policy));
     section.section("hedge", |section| hedge(section, &mut policy));
+    section.section("queue", |section| queue(section, &mut policy));
     policy
 }
 
@@ -44,6 +47,29 @@ fn hedge(section: &mut Section<'_>, policy: &mut Policy) {
     }
     if let Some(samples) = section.number("samples_min", 1..=100_000) {
         hedge.samples_min = samples.value;
+    }
+}
+
+fn queue(section: &mut Section<'_>, policy: &mut Policy) {
+    if let Some(wait) = section.millis("wait_max_ms", 0) {
+        policy.queue.wait_max = wait.value;
+    }
+    if let Some(waiting) = section.number("waiting_max", 0..=100_000) {
+        policy.queue.waiting_max = u32::try_from(waiting.value).unwrap_or(u32::MAX);
+    }
+    if let Some(priority) = section.text("priority", priority) {
+        policy.priority = priority.value;
+    }
+}
+
+fn priority(text: &Text) -> Result<Priority, Complaint> {
+    match text.value.as_str() {
+        "interactive" => Ok(Priority::Interactive),
+        "batch" => Ok(Priority::Batch),
+        _ => {
+            Err(Complaint::new(format!("`{}` is not a priority", text.shown))
+                .hint("`interactive` or `batch`"))
+        }
     }
 }
 

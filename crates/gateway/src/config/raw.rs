@@ -10,6 +10,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use firsttoken_logic::tail::limit::Bounds;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -21,6 +22,10 @@ const DURATION_MS_MAX: u64 = 86_400_000;
 
 /// Switches a clock off.
 const OFF: &str = "off";
+/// Has a limit learnt.
+const ADAPTIVE: &str = "adaptive";
+/// Most requests at a time that a key may say.
+const CONCURRENCY_MAX: u64 = 100_000;
 
 /// A table that is being read.
 pub(super) struct Section<'a> {
@@ -218,6 +223,22 @@ impl<'a> Section<'a> {
         let wanted = format!("milliseconds from 1 to {DURATION_MS_MAX} or \"{OFF}\"");
         let spot = self.number_in(value, place, 1..=DURATION_MS_MAX, &wanted)?;
         Some(Spot { value: Some(Duration::from_millis(spot.value)), place: spot.place })
+    }
+
+    /// Requests at a time: a number, `"adaptive"`, or `"off"`.
+    pub(super) fn concurrency(&mut self, key: &'static str) -> Option<Spot<Option<Bounds>>> {
+        let (value, place) = self.value(key)?;
+        let bounds = match value {
+            DeValue::String(text) if text == OFF => None,
+            DeValue::String(text) if text == ADAPTIVE => Some(Bounds::default()),
+            _ => {
+                let wanted =
+                    format!("a whole number from 1 to {CONCURRENCY_MAX}, \"{ADAPTIVE}\" or \"{OFF}\"");
+                let spot = self.number_in(value, place.clone(), 1..=CONCURRENCY_MAX, &wanted)?;
+                Some(Bounds::fixed(u32::try_from(spot.value).unwrap_or(u32::MAX)))
+            }
+        };
+        Some(Spot { value: bounds, place })
     }
 
     /// A table, read by `f`.

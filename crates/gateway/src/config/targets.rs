@@ -70,6 +70,7 @@ pub(super) fn upstream(section: &mut Section<'_>, env_proxy: &EnvProxy) -> (Spot
     }
     let h2c = h2c.is_some_and(|spot| spot.value);
     let responses = section.flag("responses").is_none_or(|spot| spot.value);
+    let concurrency = section.concurrency("concurrency").and_then(|spot| spot.value);
     let config = UpstreamConfig {
         name: name.value.clone(),
         provider,
@@ -79,6 +80,7 @@ pub(super) fn upstream(section: &mut Section<'_>, env_proxy: &EnvProxy) -> (Spot
         h2c,
         responses,
         local: false,
+        concurrency,
     };
     (name, config)
 }

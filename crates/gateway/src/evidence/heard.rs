@@ -12,6 +12,7 @@ use firsttoken_logic::time::Instant;
 use firsttoken_wire::chat::{Event, Usage};
 
 use super::{Phase, Stamps};
+use crate::lines::Place;
 
 /// Kinds of content whose first appearance is reported apart.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub(super) enum Content {
 /// What an attempt has said so far.
 pub(crate) struct Heard {
     pub(crate) stamps: Stamps,
+    /// Its place at the upstream, where that has a limit.
+    pub(crate) place: Option<Place>,
     /// A gap above this is a stall.
     pub(crate) stall_threshold: Duration,
     first: [Option<Instant>; 3],
@@ -42,6 +45,7 @@ impl Heard {
     pub(crate) fn new(stamps: Stamps) -> Self {
         Self {
             stamps,
+            place: None,
             stall_threshold: Duration::MAX,
             first: [None; 3],
             first_content: None,

@@ -17,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::record::Running;
 use super::timeline::Timeline;
+use crate::lines::Standing;
 
 /// Seconds; from 100 µs (a cached answer on loopback) to a provider's patience.
 const TTFT_BUCKETS: [f64; 24] = [
@@ -100,6 +101,12 @@ struct LostLabels {
     outcome: &'static str,
 }
 
+/// One upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UpstreamLabels {
+    upstream: String,
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All families.
@@ -114,6 +121,9 @@ pub(crate) struct Metrics {
     requests: Family<EndLabels, Counter>,
     stalls: Family<Labels, Counter>,
     lost_attempts: Family<LostLabels, Counter>,
+    upstream_limit: Family<UpstreamLabels, Gauge>,
+    upstream_active: Family<UpstreamLabels, Gauge>,
+    upstream_waiting: Family<UpstreamLabels, Gauge>,
     unmetered: Counter,
     /// Requests in progress.
     pub(crate) active: Gauge,
@@ -138,6 +148,9 @@ impl Metrics {
             requests: Family::default(),
             stalls: Family::default(),
             lost_attempts: Family::default(),
+            upstream_limit: Family::default(),
+            upstream_active: Family::default(),
+            upstream_waiting: Family::default(),
             unmetered: Counter::default(),
             active: Gauge::default(),
             connections: Gauge::default(),
@@ -194,6 +207,13 @@ impl Metrics {
             "Attempts that did not answer: they failed and another one was made, or it was faster (`late`)",
             self.lost_attempts.clone(),
         );
+        r.register(
+            "firsttoken_upstream_limit",
+            "Requests that an upstream with a limit may have at a time",
+            self.upstream_limit.clone(),
+        );
+        r.register("firsttoken_upstream_active", "Requests that it has", self.upstream_active.clone());
+        r.register("firsttoken_upstream_waiting", "Requests in line for it", self.upstream_waiting.clone());
         r.register(
             "firsttoken_unmetered_streams",
             "Streams passed raw since one event was over event_bytes_max",
@@ -259,6 +279,16 @@ impl Metrics {
                 };
                 self.tokens.get_or_create(&labels).observe(tokens as f64);
             }
+        }
+    }
+
+    /// How the lines before upstreams stand now.
+    pub(crate) fn show_lines(&self, standings: Vec<Standing>) {
+        for Standing { upstream, limit, at_work, waiting } in standings {
+            let labels = UpstreamLabels { upstream: upstream.to_string() };
+            self.upstream_limit.get_or_create(&labels).set(limit.into());
+            self.upstream_active.get_or_create(&labels).set(at_work.into());
+            self.upstream_waiting.get_or_create(&labels).set(waiting.into());
         }
     }
 

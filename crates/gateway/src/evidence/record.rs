@@ -21,6 +21,7 @@ use super::{Evidence, Phase, Progress, Stamps};
 use crate::clock;
 use crate::front::client::ClientState;
 use crate::front::delivery::Delivery;
+use crate::quotas::Admitted;
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub(crate) struct Running {
     accepted_unix_ms: u64,
     /// Who asks, as far as trusted proxies vouch for it.
     pub(crate) client_addr: Option<IpAddr>,
+    /// Its part of what its key may have at a time.
+    pub(crate) admitted: Option<Admitted>,
     /// What the attempt has said that answers, or the last one.
     pub(crate) heard: Heard,
     /// Attempts that did not.
@@ -139,6 +142,7 @@ impl Record {
             accepted,
             accepted_unix_ms: clock::unix_ms(),
             client_addr: None,
+            admitted: None,
             heard: Heard::new(Stamps::new(accepted, None)),
             lost: Vec::new(),
             watched: false,
@@ -310,6 +314,8 @@ impl Drop for Record {
     fn drop(&mut self) {
         let Some(mut running) = self.running.take() else { return };
         running.end();
+        // It is filed later, and others wait.
+        (running.heard.place, running.admitted) = (None, None);
         self.evidence.metrics.active.dec();
         let unwritten = running.heard.has_content() && running.ended.first_content_written.is_none();
         let delivery = running.delivery.clone();

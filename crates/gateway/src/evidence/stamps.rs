@@ -4,11 +4,13 @@
 //! one phase, `provider`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use firsttoken_logic::tail::admission::Place;
 use firsttoken_logic::time::Instant;
 
 use crate::clock;
+use crate::lines;
 
 /// What is being done with a request. The names are the product's vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) enum Phase {
     NetworkIn,
     /// Reading the request, choosing the upstream, writing the upstream's request.
     Route,
+    /// In line for a place at the upstream.
+    Queue,
     /// Finding or opening a connection.
     Connect,
     /// Sent: the provider queues and prefills, and tells no more than that.
@@ -39,6 +43,7 @@ impl Phase {
             Self::Auth => "auth",
             Self::NetworkIn => "network_in",
             Self::Route => "route",
+            Self::Queue => "queue",
             Self::Connect => "connect",
             Self::Provider => "provider",
             Self::Retry => "retry",
@@ -52,10 +57,11 @@ impl Phase {
         matches!(self, Self::Auth | Self::Route | Self::Connect)
     }
 
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Auth,
         Self::NetworkIn,
         Self::Route,
+        Self::Queue,
         Self::Connect,
         Self::Provider,
         Self::Retry,
@@ -66,15 +72,27 @@ impl Phase {
 
 /// The phase a request is in, readable from outside the future that moves it on.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress(Arc<AtomicU8>);
+pub(crate) struct Progress(Arc<Shown>);
+
+#[derive(Debug)]
+struct Shown {
+    phase: AtomicU8,
+    /// Where it stands in line, packed; see [`lines::packed`].
+    place: AtomicU64,
+}
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicU8::new(Phase::Auth as u8)))
+        Self(Arc::new(Shown { phase: AtomicU8::new(Phase::Auth as u8), place: AtomicU64::new(0) }))
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        Phase::ALL[usize::from(self.0.load(Relaxed)).min(Phase::ALL.len() - 1)]
+        Phase::ALL[usize::from(self.0.phase.load(Relaxed)).min(Phase::ALL.len() - 1)]
+    }
+
+    /// Who goes before it in line, and how many milliseconds that will probably take.
+    pub(crate) fn place(&self) -> (u64, Option<u64>) {
+        lines::unpacked(self.0.place.load(Relaxed))
     }
 }
 
@@ -105,7 +123,14 @@ impl Stamps {
     pub(crate) fn enter_at(&mut self, phase: Phase, now: Instant) {
         self.spans.push((phase, now));
         if let Some(progress) = &self.progress {
-            progress.0.store(phase as u8, Relaxed);
+            progress.0.phase.store(phase as u8, Relaxed);
+        }
+    }
+
+    /// It stands there in line.
+    pub(crate) fn stand(&self, place: Place) {
+        if let Some(progress) = &self.progress {
+            progress.0.place.store(lines::packed(place), Relaxed);
         }
     }
 

@@ -112,7 +112,7 @@ pub(crate) struct Telling {
     renderer: typed::Renderer,
     progress: Progress,
     accepted: Instant,
-    told: Option<Phase>,
+    told: Option<(Phase, Option<u64>)>,
 }
 
 impl Telling {
@@ -127,12 +127,15 @@ impl Telling {
             None => (Phase::Auth, "accepted"),
             Some(_) => (self.progress.phase(), self.progress.phase().name()),
         };
-        if self.told == Some(phase) {
+        let place = (phase == Phase::Queue).then(|| self.progress.place());
+        let (ahead, wait_ms) = (place.map(|(ahead, _)| ahead), place.and_then(|(_, wait_ms)| wait_ms));
+        if self.told == Some((phase, ahead)) {
             return None;
         }
-        self.told = Some(phase);
+        self.told = Some((phase, ahead));
         let elapsed = clock::now().since(self.accepted).as_millis();
-        let status = Status { phase: word, elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX) };
+        let elapsed_ms = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        let status = Status { phase: word, elapsed_ms, ahead, wait_ms };
         let mut out = Vec::with_capacity(128);
         self.renderer.render(&Event::Status(status), &mut out);
         Some(out.into())

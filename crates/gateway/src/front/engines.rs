@@ -24,6 +24,7 @@ const SAID_BYTES_MAX: usize = 4 << 20;
 
 /// Our metrics, and those of the engines that answer.
 pub(super) async fn metrics(setup: &Arc<Setup>) -> String {
+    setup.shared.evidence.metrics.show_lines(setup.shared.lines.standings());
     let ours = setup.shared.evidence.render_metrics();
     let said = ask(setup, "/metrics").await;
     let pages = said.iter().filter_map(|(_, said)| match said {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use firsttoken_logic::tail::admission::Priority;
 use firsttoken_wire::{ApiError, ErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -22,6 +23,8 @@ pub(crate) const UPSTREAM: HeaderName = HeaderName::from_static("x-firsttoken-up
 const TENANT: HeaderName = HeaderName::from_static("x-firsttoken-tenant");
 /// A caller's word on whether its request may be sent twice: `off`.
 const HEDGE: HeaderName = HeaderName::from_static("x-firsttoken-hedge");
+/// A caller's word on whether somebody looks on: `batch` steps back.
+const PRIORITY: HeaderName = HeaderName::from_static("x-firsttoken-priority");
 const DEADLINE: HeaderName = HeaderName::from_static("x-firsttoken-deadline-ms");
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,7 +35,7 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 
 /// Every header that we made up.
 #[cfg(test)]
-pub(crate) const OURS: [HeaderName; 6] = [OUR_KEY, REQUEST_ID, DROPPED, UPSTREAM, DEADLINE, HEDGE];
+pub(crate) const OURS: [HeaderName; 7] = [OUR_KEY, REQUEST_ID, DROPPED, UPSTREAM, DEADLINE, HEDGE, PRIORITY];
 
 /// Never cross, by RFC 9110 §7.6.1; `connection` may name more.
 const HOP_BY_HOP: [&str; 9] = [
@@ -94,6 +97,20 @@ pub(crate) fn may_hedge(headers: &HeaderMap) -> Result<bool, ApiError> {
         Some(_) => Err(ApiError::new(ErrorKind::InvalidRequest, "x-firsttoken-hedge must be on or off")
             .at("x-firsttoken-hedge")
             .code("invalid_header")),
+    }
+}
+
+/// Whether somebody waits for the answer, as the caller says; not to be had back where the route says batch.
+pub(crate) fn priority(headers: &HeaderMap) -> Result<Priority, ApiError> {
+    match headers.get(PRIORITY).map(HeaderValue::as_bytes) {
+        None | Some(b"interactive") => Ok(Priority::Interactive),
+        Some(b"batch") => Ok(Priority::Batch),
+        Some(_) => {
+            let message = "x-firsttoken-priority must be interactive or batch";
+            Err(ApiError::new(ErrorKind::InvalidRequest, message)
+                .at("x-firsttoken-priority")
+                .code("invalid_header"))
+        }
     }
 }
 
@@ -302,6 +319,7 @@ mod tests {
             h2c: false,
             responses: true,
             local: false,
+            concurrency: None,
         }
     }
 

@@ -70,7 +70,7 @@ fn operation(route: &Route, method: &Method) -> Value {
 fn parameters(route: &Route) -> Vec<Value> {
     let in_path = route.path.split_once('{').map(|(_, name)| name.trim_end_matches('}'));
     let of_a_request: &[&str] = match route.endpoint {
-        Endpoint::Model { .. } | Endpoint::Typed => &["Deadline", "Hedge", "CallersId"],
+        Endpoint::Model { .. } | Endpoint::Typed => &["Deadline", "Hedge", "Priority", "CallersId"],
         Endpoint::Other => &["Deadline", "CallersId", "Upstream"],
         Endpoint::Models | Endpoint::Timeline => &["Deadline"],
         Endpoint::Health

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use firsttoken_logic::tail::admission::Priority;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity, chat, openai_chat, typed};
 use http::{header, request};
 
@@ -32,6 +33,8 @@ pub(super) struct Inbound<'a> {
     pub(super) deadline: Option<Duration>,
     /// Whether the caller has nothing against two copies of it.
     pub(super) may_hedge: bool,
+    /// Whether somebody looks on, as the caller says.
+    pub(super) priority: Priority,
 }
 
 /// What the caller has said: as it came, and read into the one model where an upstream needs that.
@@ -56,6 +59,27 @@ impl Said<'_> {
             self.include_usage = dialect == Dialect::OpenAiChat && openai_chat::wants_stream_usage(body);
         }
         self.read.as_mut().map(|read| read.as_mut().map_err(|error| error.clone()))
+    }
+}
+
+impl<'a> Inbound<'a> {
+    /// What the head says.
+    ///
+    /// # Errors
+    /// When a header of ours says nothing that we know.
+    pub(super) fn new(
+        parts: &'a request::Parts,
+        place: KeyPlace,
+        dialect: Dialect,
+    ) -> Result<Self, ApiError> {
+        Ok(Self {
+            parts,
+            place,
+            dialect,
+            deadline: headers::deadline(&parts.headers)?,
+            may_hedge: headers::may_hedge(&parts.headers)?,
+            priority: headers::priority(&parts.headers)?,
+        })
     }
 }
 
@@ -200,6 +224,8 @@ impl Inbound<'_> {
         record.route = route.into();
         record.heard.stall_threshold = policy.stall_threshold;
         let mut policy = policy.clone();
+        // Nobody can push in where the route is for batches.
+        policy.priority = policy.priority.max(self.priority);
         policy.clocks.total = match (policy.clocks.total, self.deadline) {
             (Some(total), Some(deadline)) => Some(total.min(deadline)),
             (total, deadline) => total.or(deadline),

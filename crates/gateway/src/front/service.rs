@@ -33,6 +33,9 @@ use crate::gateway::Setup;
 use crate::stream::exchange::{self, Call, Leg, Opened, Refusal};
 use crate::stream::failures;
 
+/// Callers' libraries wait no longer than that.
+const RETRY_SECONDS_MAX: u32 = 60;
+
 /// Who is at the other end of the connection.
 #[derive(Clone)]
 pub(crate) struct Peer {
@@ -132,19 +135,24 @@ async fn request(
         Some(forwarded::client_addr(peer.addr, &parts.headers, &setup.config().trusted_proxies));
     let (key, place) = headers::presented_key(&parts.headers);
     match setup.keys().authenticate(key) {
-        Ok(caller) => (record.tenant, record.key) = (caller.tenant, caller.key),
+        Ok(caller) => {
+            (record.tenant, record.key) = (caller.tenant.clone(), caller.key.clone());
+            if matches!(endpoint, Endpoint::Model { .. } | Endpoint::Typed | Endpoint::Other) {
+                match shared.quotas.enter(&caller) {
+                    Ok(admitted) => record.admitted = admitted,
+                    Err(error) => return refusal_response(dialect, exchange::invalid(error, record)),
+                }
+            }
+        }
         Err(e) => {
             let error = ApiError::new(ErrorKind::Authentication, e.to_string()).code("invalid_api_key");
             return refusal_response(dialect, exchange::invalid(error, record));
         }
     }
-    let wishes = headers::deadline(&parts.headers)
-        .and_then(|deadline| Ok((deadline, headers::may_hedge(&parts.headers)?)));
-    let (deadline, may_hedge) = match wishes {
-        Ok(wishes) => wishes,
+    let inbound = match Inbound::new(parts, place, dialect) {
+        Ok(inbound) => inbound,
         Err(error) => return refusal_response(dialect, exchange::invalid(error, record)),
     };
-    let inbound = Inbound { parts, place, dialect, deadline, may_hedge };
     let answering = async {
         match endpoint {
             Endpoint::Models => Ok(local(record, models::list(setup.config(), dialect))),
@@ -336,6 +344,7 @@ fn local(mut record: Record, body: Vec<u8>) -> Response<Body> {
 
 fn refusal_response(dialect: Dialect, refusal: Refusal) -> Response<Body> {
     let Refusal { error, answer, retried, mut record } = refusal;
+    let shed_for = error.retry_after_s.filter(|_| error.code.as_deref() == Some("shed"));
     let (id, timing) = (record.id.clone(), record.server_timing(clock::now()));
     let mut response = match answer {
         Some((status, headers, body)) => {
@@ -348,11 +357,20 @@ fn refusal_response(dialect: Dialect, refusal: Refusal) -> Response<Body> {
     };
     record.status = response.status().as_u16();
     headers::identify(response.headers_mut(), &id, &timing);
-    if retried {
-        // Callers' libraries retry, too: what was tried here several times they need not.
-        response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+    if let Some(word) = should_retry(retried, shed_for) {
+        response.headers_mut().insert("x-should-retry", HeaderValue::from_static(word));
     }
     response
+}
+
+/// What callers' libraries, which retry, too, are told of it: what was tried here several times they need not;
+/// who was told when to come back may, if that is soon. Else it is theirs to judge.
+const fn should_retry(retried: bool, shed_for: Option<u32>) -> Option<&'static str> {
+    match shed_for {
+        Some(seconds) if seconds <= RETRY_SECONDS_MAX => Some("true"),
+        None if retried => Some("false"),
+        _ => None,
+    }
 }
 
 /// A path or a method that is not served.

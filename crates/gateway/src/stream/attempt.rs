@@ -22,6 +22,7 @@ use crate::stream::exchange::{Call, Leg};
 use crate::stream::failures;
 use crate::stream::inflate::Decoded;
 use crate::stream::relay::Begun;
+use crate::tail;
 use crate::upstream::{Answer, Attempt};
 
 /// Longest error body of an upstream that is read.
@@ -75,10 +76,16 @@ pub(super) async fn run(
     // Boxed: a future has room for it wherever it is moved to, and there are several.
     let arrived = Box::new(Arrived { head, body, clocks: attempt.clocks, upstream: name.clone() });
     if arrived.head.status.is_success() {
-        arrived.open(call, leg, &setup.config().limits, heard).await
-    } else {
-        Err(refused(call, leg, arrived).await)
+        let opened = arrived.open(call, leg, &setup.config().limits, heard).await;
+        if let (Ok(Arrival::Stream { .. }), Some(place)) = (&opened, &heard.place) {
+            place.on_content(tail::class(leg.request.body.len()));
+        }
+        return opened;
     }
+    if let (429 | 503 | 529, Some(place)) = (arrived.head.status.as_u16(), &heard.place) {
+        place.on_overloaded();
+    }
+    Err(refused(call, leg, arrived).await)
 }
 
 /// A request that is not streamed shows nothing before its end: only connect and total can judge it.

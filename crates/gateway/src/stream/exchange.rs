@@ -12,8 +12,9 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use bytes::Bytes;
-use firsttoken_logic::failure::Failure;
+use firsttoken_logic::failure::{Failure, Kind, Reached};
 use firsttoken_logic::tail::retry::Next;
+use firsttoken_logic::time::Instant;
 use firsttoken_wire::{ApiError, Dialect, ErrorKind, Identity};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -21,6 +22,7 @@ use crate::clock;
 use crate::config::Policy;
 use crate::evidence::{Phase, Record};
 use crate::gateway::Setup;
+use crate::lines::Wants;
 use crate::stream::attempt::{self, Arrival, Lost};
 use crate::stream::failures;
 use crate::stream::relay::Relay;
@@ -100,7 +102,11 @@ pub(crate) async fn open(setup: &Setup, call: Call, mut record: Record) -> Resul
     loop {
         let (at, began) = (course.begin(), clock::now());
         name(setup, &call.legs[at], &mut record);
-        let lost = match race(setup, &call, at, &mut course, &mut record).await {
+        let raced = match enter(setup, &call, &call.legs[at], &mut record).await {
+            Ok(()) => race(setup, &call, at, &mut course, &mut record).await,
+            Err(lost) => Err(lost),
+        };
+        let lost = match raced {
             Ok(arrival) => return Ok(give(call, arrival, record)),
             Err(lost) => lost,
         };
@@ -119,6 +125,31 @@ pub(crate) async fn open(setup: &Setup, call: Call, mut record: Record) -> Resul
     }
 }
 
+/// Waits for a place at the leg's upstream, where that has a limit.
+async fn enter(setup: &Setup, call: &Call, leg: &Leg, record: &mut Record) -> Result<(), Box<Lost>> {
+    let Some(bounds) = setup.config().upstreams[leg.upstream].concurrency else { return Ok(()) };
+    let (upstream, tenant) = (setup.upstream(leg.upstream).0.clone(), record.tenant.clone());
+    let wants = wants(call, leg, &tenant, record.accepted);
+    let entered = setup.shared.lines.enter(&upstream, bounds, wants, &mut record.heard.stamps).await;
+    let place = entered.map_err(|wait| {
+        let mut failure = Failure::new(Kind::Shed, Reached::Nothing, "");
+        failure.retry_after = Some(wait);
+        Lost::new(failure, &upstream)
+    })?;
+    record.heard.place = Some(place);
+    Ok(())
+}
+
+fn wants<'a>(call: &Call, leg: &'a Leg, tenant: &'a str, accepted: Instant) -> Wants<'a> {
+    Wants {
+        tenant,
+        body: &leg.request.body,
+        priority: call.policy.priority,
+        policy: call.policy.queue,
+        deadline: call.policy.clocks.total.map(|total| accepted + total),
+    }
+}
+
 /// One attempt, or two of which the first to show content answers.
 async fn race(
     setup: &Setup,
@@ -129,6 +160,16 @@ async fn race(
 ) -> Result<Arrival, Box<Lost>> {
     let (began, accepted) = (clock::now(), record.accepted);
     let leg = |at: usize| &call.legs[at];
+    let tenant = record.tenant.clone();
+    // A second copy waits in no line.
+    let room = |at: usize| match setup.config().upstreams[leg(at).upstream].concurrency {
+        None => Some((at, None)),
+        Some(bounds) => {
+            let upstream = setup.upstream(leg(at).upstream).0;
+            let wants = wants(call, leg(at), &tenant, accepted);
+            Some((at, Some(setup.shared.lines.try_enter(upstream, bounds, wants)?)))
+        }
+    };
     let Some(delay) = course.delay() else {
         let arrived = attempt::run(setup, call, leg(at), accepted, &mut record.heard).await;
         course.on_end(at, failure_of(&arrived), began);
@@ -140,9 +181,10 @@ async fn race(
         let mut first = pin!(attempt::run(setup, call, leg(at), accepted, &mut record.heard));
         match tokio::time::timeout(delay, &mut first).await {
             Ok(arrived) => Finish::alone(arrived),
-            Err(_) => match course.on_late(at, clock::now()) {
+            Err(_) => match course.on_late(at, clock::now()).and_then(room) {
                 None => Finish::alone(first.await),
-                Some(place) => {
+                Some((place, place_there)) => {
+                    other.place = place_there;
                     second_at = Some((place, clock::now()));
                     other.stamps.enter(Phase::Retry);
                     let second = pin!(attempt::run(setup, call, leg(place), accepted, &mut other));

@@ -27,6 +27,7 @@ pub(crate) const fn code(kind: &Kind) -> &'static str {
         Kind::Reported => "upstream_reported",
         Kind::Timeout(clock) => clock.name(),
         Kind::Draining => "draining",
+        Kind::Shed => "shed",
         _ => "upstream_failed",
     }
 }
@@ -40,7 +41,7 @@ pub(crate) fn draining() -> ApiError {
 pub(crate) fn error(failure: &Failure, upstream: &str) -> ApiError {
     let kind = match failure.kind {
         Kind::Timeout(_) => ErrorKind::Timeout,
-        Kind::Draining => ErrorKind::Unavailable,
+        Kind::Draining | Kind::Shed => ErrorKind::Unavailable,
         Kind::Status(429) => ErrorKind::RateLimit,
         Kind::Status(529) => ErrorKind::Overloaded,
         _ => ErrorKind::Upstream,
@@ -76,6 +77,10 @@ fn message(failure: &Failure, upstream: &str) -> String {
             Clock::Total => format!("the answer of {upstream} took longer than the request may"),
         },
         Kind::Draining => "the gateway is shutting down; try again".to_owned(),
+        Kind::Shed => {
+            let wait = failure.retry_after.map_or(1, |wait| wait.as_secs());
+            format!("{upstream} has as many requests as it can answer in time; come back in {wait} s")
+        }
         Kind::Cut => format!("the connection to {upstream} broke in the middle of the answer{detail}"),
         Kind::Truncated => {
             format!("{upstream} ended the stream without its terminal event: the answer may be incomplete")

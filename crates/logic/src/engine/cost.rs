@@ -1,6 +1,6 @@
 //! What a step costs, and what reading from disk does, learnt while it runs.
 //!
-//! A step of `rows` rows over `depth` cells takes `base(rows) + slope × rows × depth`. The base is a
+//! A step of `rows` rows over `depth` cells each takes `base(rows) + slope × rows × depth`. The base is a
 //! broken line over knots, since rows are not equally dear: one row reads all weights. There are two
 //! slopes, since the kernels attend in tiles of 64 rows where a step has so many, and row by row where it
 //! has not, which takes three times as long for a row: over many cells 64 rows are cheaper than 30. Each
@@ -18,7 +18,7 @@ const KNOTS: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// Depth in which slopes are counted, in cells: rows × depth is then near the rows in size.
 const DEPTH_UNIT: f64 = 4096.0;
 /// Rows from which on the kernels attend in tiles.
-const TILE: u32 = 64;
+pub const TILE: u32 = 64;
 /// What attention takes for a row on its own, as a multiple of what it takes in a tile, before it is known.
 const ALONE: f64 = 3.0;
 /// How far one step moves the model towards what it took, once a knot has been seen a few times.

@@ -96,6 +96,8 @@ pub(super) struct Sequence {
     pub(super) follows: u32,
     /// How long its prompt has been held back until others had finished.
     pub(super) held: Duration,
+    /// How long it may be: what it could win when it was held back first.
+    pub(super) patience: Option<Duration>,
     /// Prompt tokens that nobody had to compute for it, when it first ran.
     pub(super) cached: Option<u32>,
     /// It has waited for disk in vain, and does so no more.
@@ -111,6 +113,7 @@ impl Sequence {
             expected: 0,
             follows: 0,
             held: Duration::ZERO,
+            patience: None,
             prompt: u32::try_from(request.prompt.len()).unwrap_or(u32::MAX),
             tokens: request.prompt,
             output_max: request.output_max,

@@ -51,7 +51,7 @@ impl Default for Breaker {
 /// does not.
 #[must_use]
 pub const fn blames(failure: &Failure) -> bool {
-    !matches!(failure.kind, Kind::Draining | Kind::Status(..=499))
+    !matches!(failure.kind, Kind::Draining | Kind::Shed | Kind::Status(..=499))
 }
 
 impl Breaker {

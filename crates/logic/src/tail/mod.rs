@@ -5,11 +5,17 @@
 //! - [`hedge`]: which late call is sent a second time
 //! - [`retry`]: which failed one is tried again, where, and when
 //! - [`breaker`]: which upstream is left alone for a while
+//! - [`limit`]: how many calls an upstream may have at a time
+//! - [`admission`]: who is sent, who waits, and who is told to come back later
+//! - [`rate`]: how often a key may ask
 //!
 //! Invariant: whatever is tried again or twice is paid for first.
 
+pub mod admission;
 pub mod breaker;
 pub mod budget;
 pub mod hedge;
+pub mod limit;
 pub mod live;
+pub mod rate;
 pub mod retry;

@@ -9,7 +9,7 @@
 //! | no connection, broken connection, broken stream | yes | yes |
 //! | connect, headers, first content, idle or stall clock | yes | yes |
 //! | 408, 409, 425, 429, 5xx | yes | yes |
-//! | 401, 403, 404, redirects | yes | no |
+//! | 401, 403, 404, redirects; no place in its line | yes | no |
 //! | any other 4xx, the total clock, our own shutdown | no | no |
 //!
 //! Invariant: nothing is tried again after content, or more often than the policy says.
@@ -60,7 +60,7 @@ pub const fn reach(failure: &Failure) -> Reach {
     match failure.kind {
         Kind::Draining | Kind::Timeout(Clock::Total) => Reach::Nowhere,
         Kind::Status(408 | 409 | 425 | 429 | 500..) => Reach::Anywhere,
-        Kind::Status(401 | 403 | 404 | ..=399) => Reach::Elsewhere,
+        Kind::Shed | Kind::Status(401 | 403 | 404 | ..=399) => Reach::Elsewhere,
         Kind::Status(_) => Reach::Nowhere,
         _ => Reach::Anywhere,
     }

@@ -116,6 +116,10 @@ pub struct Status<'a> {
     pub phase: &'a str,
     /// Milliseconds since the gateway accepted the request.
     pub elapsed_ms: u64,
+    /// In line: how many go before it.
+    pub ahead: Option<u64>,
+    /// In line: how many milliseconds that will probably take, where it is known.
+    pub wait_ms: Option<u64>,
 }
 
 /// Facts about the request that a client may show.

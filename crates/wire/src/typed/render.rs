@@ -94,7 +94,12 @@ impl Renderer {
         }
         match event {
             Event::Status(status) => {
-                let data = json!({ "phase": status.phase, "elapsed_ms": status.elapsed_ms });
+                let mut data = json!({ "phase": status.phase, "elapsed_ms": status.elapsed_ms });
+                for (name, value) in [("ahead", status.ahead), ("wait_ms", status.wait_ms)] {
+                    if let Some(value) = value {
+                        data[name] = value.into();
+                    }
+                }
                 let chunk = json!({ "type": "data-status", "data": data, "transient": true });
                 self.chunk("status", &chunk, out);
             }

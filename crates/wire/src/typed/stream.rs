@@ -52,6 +52,8 @@ struct Data<'a> {
     #[serde(borrow)]
     phase: Str<'a>,
     elapsed_ms: Num,
+    ahead: Num,
+    wait_ms: Num,
 }
 
 #[derive(Default, Deserialize)]
@@ -151,7 +153,8 @@ impl Parser {
             "data-status" => {
                 let data = chunk.data.0.unwrap_or_default();
                 let elapsed_ms = data.elapsed_ms.0.unwrap_or(0);
-                sink(Event::Status(Status { phase: data.phase.plain(), elapsed_ms }));
+                let (ahead, wait_ms) = (data.ahead.0, data.wait_ms.0);
+                sink(Event::Status(Status { phase: data.phase.plain(), elapsed_ms, ahead, wait_ms }));
             }
             "message-metadata" => sink(Event::Meta(meta(&chunk.message_metadata.0.unwrap_or_default()))),
             "data-error" => self.once(Event::Error(data_error(&event.data)), sink),

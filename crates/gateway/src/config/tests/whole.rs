@@ -52,7 +52,7 @@ fn the_example_and_the_guide_name_every_key() {
             count += 1;
         }
     }
-    assert_eq!(count, 81, "keys of the configuration");
+    assert_eq!(count, 86, "keys of the configuration");
 }
 
 /// Pieces from which texts are made that get further into the reader than noise does.

@@ -284,6 +284,8 @@ pub struct Scheduler {
     forecast: Forecast,
     counters: Counters,
     tick: u64,
+    /// Those who decode have had their turn, and a tile of a prompt is next.
+    prefill_is_due: bool,
 }
 
 /// What a tenant who wants something has got.
@@ -349,6 +351,7 @@ impl Scheduler {
             forecast: Forecast::default(),
             counters: Counters::default(),
             tick: 0,
+            prefill_is_due: false,
         }
     }
 

@@ -2,10 +2,14 @@
 //!
 //! Whoever decodes gets its row. What time the pace of the readers leaves goes to prefill: the
 //! shortest rest first, in whole tiles, and never so that several prompts wait for one big step.
+//!
+//! Tiles are steps of their own, in turn with those who decode: a row of another sequence in a tile makes the
+//! kernels attend over both in all of it, and costs more than a step of its own. A few rows go beside others.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::super::cost::TILE;
 use super::super::draft::{Decoding, Reader};
 use super::super::ids::RequestId;
 use super::super::sequence::Sequence;
@@ -26,8 +30,8 @@ impl Scheduler {
         self.write_ahead();
         self.prefill(&mut shares);
         // The books grow last, as the kernels will: after all operations.
-        let runs = shares.into_iter().filter_map(|share| self.run(share)).collect();
-        let depth = self.pool.cells().top();
+        let runs: Vec<Run> = shares.into_iter().filter_map(|share| self.run(share)).collect();
+        let depth = attended(&runs, self.pool.cells().top());
         Step { operations: core::mem::take(&mut self.operations), runs, depth, refused }
     }
 
@@ -108,7 +112,7 @@ impl Scheduler {
         Decoding {
             readers: readers.collect(),
             rows,
-            depth: self.pool.cells().top(),
+            depth: self.depth(),
             cost: &self.cost,
             pace: self.pace(),
         }
@@ -133,20 +137,43 @@ impl Scheduler {
     /// Most rows of a step that keeps the pace of whoever reads along now.
     fn rows_max(&self) -> u32 {
         match self.pace() {
-            Some(target) => self.cost.rows_within(target, self.pool.cells().top(), self.limits.rows_max),
+            Some(target) => self.cost.rows_within(target, self.depth(), self.limits.rows_max),
             None => self.limits.rows_max,
         }
     }
 
-    /// Adds rows of prefill to those that decode.
+    /// Cells that those who decode attend over, on average: each those of its own sequence.
+    fn depth(&self) -> u32 {
+        let (cells, readers) = self
+            .readers()
+            .fold((0_u64, 0_u64), |(cells, count), reader| (cells + u64::from(reader.computed()), count + 1));
+        u32::try_from(cells / readers.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Adds rows of prefill to those that decode, or puts them in their place.
     fn prefill(&mut self, shares: &mut Vec<Share>) {
-        let budget = self.budget(rows(shares));
-        let mut waiting = self.prefilling();
-        if let Some(&first) = waiting.first()
-            && self.holds_back(first, rows(shares))
-        {
+        let waiting = self.prefilling();
+        let turn = core::mem::take(&mut self.prefill_is_due);
+        let Some(&first) = waiting.first() else { return };
+        if !turn && self.holds_back(first, rows(shares)) {
             return;
         }
+        match self.budget(first, rows(shares)) {
+            Budget::Beside(rows) => self.fill(waiting, rows, shares, 0),
+            Budget::Alone(_) if !turn && !shares.is_empty() => self.prefill_is_due = true,
+            Budget::Alone(rows) => {
+                let decoding = core::mem::take(shares);
+                self.fill(waiting, rows, shares, decoding.iter().map(|share| share.rows).sum());
+                if shares.is_empty() {
+                    *shares = decoding;
+                }
+            }
+        }
+    }
+
+    /// So many rows of the prompts that are `waiting`, in their order. `reserved` cells stay free for those who
+    /// decode in turn with them: where no others are they go on, and some of them will end.
+    fn fill(&mut self, mut waiting: Vec<RequestId>, budget: u32, shares: &mut Vec<Share>, reserved: u32) {
         while let Some(&first) = waiting.first() {
             let mut left = budget;
             for (place, &id) in waiting.iter().enumerate() {
@@ -154,8 +181,8 @@ impl Scheduler {
                 let (taken, tile) = (rows(shares), self.limits.tile);
                 let room = if place == 0 { left } else { left.min((tile - taken % tile) % tile) };
                 let wanted = room.min(self.sequences[&id].remaining());
-                self.reclaim(taken + wanted);
-                let count = wanted.min(self.pool.cells().free() - taken);
+                self.reclaim(reserved + taken + wanted);
+                let count = wanted.min(self.pool.cells().free().saturating_sub(reserved + taken));
                 if count == 0 {
                     break;
                 }
@@ -163,7 +190,7 @@ impl Scheduler {
                 left -= count;
             }
             // Prompts hold all cells, and none can go on: the first one does.
-            if !shares.is_empty() || !self.preempt(Some(first)) {
+            if !shares.is_empty() || reserved > 0 || !self.preempt(Some(first)) {
                 return;
             }
             waiting = self.prefilling();
@@ -172,12 +199,13 @@ impl Scheduler {
 
     /// Whether a prompt had better wait until some of those who decode have finished. Its every row
     /// attends over their cells, so what it waits it may win back, and they finish at their best pace.
-    /// As nobody knows how long they go on, it waits no longer than it could win.
+    /// As nobody knows how long they go on, it waits no longer than it could win when it came: they grow while
+    /// it waits, and so would that.
     fn holds_back(&mut self, id: RequestId, decoding: u32) -> bool {
         let Some(pause) = self.best_pause(&self.sequences[&id]) else { return false };
-        let step = self.cost.forecast(decoding, self.pool.cells().top());
+        let step = self.cost.forecast(decoding, self.depth());
         let Some(sequence) = self.sequences.get_mut(&id) else { return false };
-        if sequence.held + step > pause {
+        if sequence.held + step > pause.min(*sequence.patience.get_or_insert(pause)) {
             return false;
         }
         sequence.held += step;
@@ -191,7 +219,7 @@ impl Scheduler {
         let end = |reader: &Sequence| (self.output.rest(reader), reader.computed());
         let mut ends: Vec<(u32, u32)> = self.readers().map(end).collect();
         ends.sort_unstable();
-        let step = self.cost.forecast(u32::try_from(ends.len()).unwrap_or(u32::MAX), self.pool.cells().top());
+        let step = self.cost.forecast(u32::try_from(ends.len()).unwrap_or(u32::MAX), self.depth());
         let mut beside: u32 = ends.iter().map(|(_, cells)| cells).sum();
         let at_once = prefill(beside);
         let pays = ends.iter().any(|(rest, cells)| {
@@ -201,29 +229,37 @@ impl Scheduler {
         pays.then(|| at_once - prefill(0))
     }
 
-    /// Rows of prefill beside `decoding` rows: what the pace of the readers leaves, in whole tiles, and a few
-    /// in any case. Where the pace is lost, what fills the tile up, so that it is over soon: a row more would
-    /// cost as much as another tile.
-    fn budget(&self, decoding: u32) -> u32 {
-        let (tile, most) = (self.limits.tile, self.limits.rows_max.max(decoding + 1));
-        let (paced, least) = (self.rows_max(), decoding + self.limits.prefill_min);
-        let whole = paced - paced % tile;
-        let total = if whole >= least {
-            whole
-        } else if self.is_pace_lost(least) {
-            least.next_multiple_of(tile)
+    /// Rows of prefill, of which `first` gets what it can use, while `decoding` rows are decoded: what the pace
+    /// of the readers leaves, in whole tiles, and a few in any case. Where the pace is lost, a tile, so that
+    /// it is over soon: a row more would cost as much as another one.
+    fn budget(&self, first: RequestId, decoding: u32) -> Budget {
+        let (tile, most) = (self.limits.tile, self.limits.rows_max);
+        let (rest, least) = (self.sequences[&first].remaining(), self.limits.prefill_min);
+        let Some(target) = self.pace() else { return Budget::Alone(most) };
+        let top = self.pool.cells().top();
+        let left = target.saturating_sub(self.cost.forecast(decoding, self.depth()));
+        let alone = self.cost.rows_within(left, top, most);
+        if alone >= tile && rest >= tile {
+            return Budget::Alone(alone - alone % tile);
+        }
+        let depth = self.sequences[&first].computed();
+        let beside = self.cost.rows_within(target, depth, most.min(tile.max(decoding + 1) - 1));
+        if beside >= decoding + least.min(rest) {
+            Budget::Beside(beside - decoding)
+        } else if self.is_pace_lost(decoding) {
+            Budget::Alone(tile)
         } else {
-            paced.max(least)
-        };
-        total.min(most) - decoding
+            Budget::Beside(least)
+        }
     }
 
-    /// Whether a step of so few rows breaks the pace of the readers all the same, now or when the shortest
-    /// prompt ends. Its last steps are then the longest gaps that they see, however slowly it began.
-    fn is_pace_lost(&self, rows: u32) -> bool {
+    /// Whether a few rows of a prompt break the pace of the readers all the same, now or when the shortest prompt
+    /// ends. Its last steps are then the longest gaps that they see, however slowly it began.
+    fn is_pace_lost(&self, decoding: u32) -> bool {
         let Some(target) = self.pace() else { return false };
-        let rest = self.prompts().map(Sequence::remaining).min().unwrap_or(0);
-        self.cost.forecast(rows, self.pool.cells().top() + rest) > target
+        let end = self.prompts().min_by_key(|prompt| prompt.remaining()).map_or(0, Sequence::len);
+        let prompt = self.cost.forecast(self.limits.prefill_min, end);
+        prompt + self.cost.forecast(decoding, self.depth()) > target
     }
 
     /// Whose prompts are being computed, in their order.
@@ -248,6 +284,25 @@ impl Scheduler {
         let logits = if last { rows - count + 1 } else { 0 };
         self.pool.grow(seq, rows).then_some(Run { request: id, seq, start, tokens, logits })
     }
+}
+
+/// How many rows of prefill a step has.
+enum Budget {
+    /// Beside those who decode.
+    Beside(u32),
+    /// In a step of their own.
+    Alone(u32),
+}
+
+/// Cells that a row of a step attends over: where it is no tile, on average those of its sequence, and else all
+/// up to the `top`.
+fn attended(runs: &[Run], top: u32) -> u32 {
+    let rows: u64 = runs.iter().map(|run| run.tokens.len() as u64).sum();
+    if rows >= u64::from(TILE) {
+        return top;
+    }
+    let cells: u64 = runs.iter().map(|run| run.tokens.len() as u64 * u64::from(run.start)).sum();
+    u32::try_from(cells / rows.max(1)).unwrap_or(u32::MAX)
 }
 
 /// Rows of a step for one request.
