@@ -26,7 +26,7 @@ class Mix:
     length: tuple = (2, 7)          # sentences of a page
     questions: int = 16
     unanswerable: float = .25
-    shares: dict = field(default_factory=lambda: {"domain": .48, "free": .2, "generic": .12, "natural": .2})
+    shares: dict = field(default_factory=lambda: {"domain": .34, "free": .16, "generic": .1, "natural": .4})
     domains: list = field(default_factory=lambda: SEEN)
     natural: tuple = ()             # files of natural/ in use; empty means all but the samples
     held: bool = False              # only wordings that training never sees

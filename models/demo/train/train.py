@@ -33,7 +33,7 @@ LONGEST_STEP = 60               # seconds; what is above was a pause and does no
 def plan(step, decaying):
     """[(share, stage)] of a batch: short rows first, long ones when choosing has been learnt."""
     if decaying:
-        return [(.50, "normal"), (.25, "long"), (.25, "samples")]
+        return [(.38, "normal"), (.17, "long"), (.45, "samples")]
     if step < 150:
         return [(.3, "echo"), (.7, "short")]
     if step < 300:
