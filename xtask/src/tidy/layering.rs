@@ -15,7 +15,7 @@ enum May {
 }
 
 /// The layers, bottom first. Development dependencies count as imports.
-const LAYERS: [(&str, May); 13] = [
+const LAYERS: [(&str, May); 14] = [
     ("logic", May::Only(&[])),
     ("wire", May::Only(&[])),
     ("synth", May::Only(&[])),
@@ -23,7 +23,8 @@ const LAYERS: [(&str, May); 13] = [
     ("engine", May::Only(&["logic", "llama", "synth"])),
     ("samples", May::Only(&[])),
     ("local", May::Only(&["engine", "llama", "logic", "samples", "wire", "synth"])),
-    ("gateway", May::Only(&["logic", "samples", "wire"])),
+    ("store", May::Only(&["logic"])),
+    ("gateway", May::Only(&["logic", "samples", "store", "wire"])),
     ("sim", May::Only(&["logic", "wire"])),
     ("harness", May::Only(&[])),
     ("world", May::AllBut(&["cli", "harness"])),
