@@ -133,7 +133,7 @@ fn log_of(path: &Path) -> PathBuf {
 fn make(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
     for folder in missing.into_iter().rev() {
-        DirBuilder::new().mode(0o700).create(folder)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         // Without this a power cut may take the directory with all that is in it.
         if let Some(above) = folder.parent() {
             File::open(above)?.sync_all()?;
@@ -186,4 +186,31 @@ fn settle(mut connection: Connection, path: &Path) -> rusqlite::Result<Result<Co
     }
     schema::update(&mut connection, version)?;
     Ok(Ok(connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_kept_as_the_settings_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&folder.path().join("store.db"), Limits::default()).unwrap();
+        let setting = |name| {
+            let read = |row: &Row<'_>| row.get::<_, rusqlite::types::Value>(0);
+            match database.connection.pragma_query_value(None, name, read).unwrap() {
+                rusqlite::types::Value::Text(text) => text,
+                value => format!("{value:?}"),
+            }
+        };
+        assert_eq!(
+            (setting("journal_mode").as_str(), setting("locking_mode").as_str()),
+            ("wal", "exclusive")
+        );
+        assert_eq!(setting("synchronous"), "Integer(2)", "FULL");
+        for name in ["fullfsync", "checkpoint_fullfsync", "foreign_keys", "secure_delete", "cell_size_check"]
+        {
+            assert_eq!(setting(name), "Integer(1)", "{name}");
+        }
+    }
 }

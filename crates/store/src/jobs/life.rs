@@ -17,7 +17,8 @@ pub(super) fn submit(
     now_ms: u64,
 ) -> Outcome<Submitted, SubmitError> {
     // A repetition is answered even where there is no room for anything new.
-    if let Some(known) = job.key.as_ref().map(|key| known(database, &job.tenant, key)).transpose()?.flatten()
+    if let Some(key) = &job.key
+        && let Some(known) = known(database, &job.tenant, key)?
     {
         return Ok(known);
     }
@@ -53,11 +54,9 @@ fn known(
 ) -> rusqlite::Result<Option<Result<Submitted, SubmitError>>> {
     let sql = "SELECT id, key_body FROM jobs WHERE tenant = ?1 AND key = ?2";
     let found = database.row(sql, [tenant, &key.key], |row| Ok((row.get(0)?, row.get::<_, [u8; 32]>(1)?)))?;
-    Ok(found.map(
-        |(id, body)| {
-            if body == key.body { Ok(Submitted::Known(id)) } else { Err(SubmitError::KeyReused) }
-        },
-    ))
+    let same =
+        |(id, body)| if body == key.body { Ok(Submitted::Known(id)) } else { Err(SubmitError::KeyReused) };
+    Ok(found.map(same))
 }
 
 /// What there is no room for, if there is none.
