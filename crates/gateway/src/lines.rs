@@ -248,11 +248,11 @@ impl Place {
     }
 
     /// The upstream has shown content, in answer to a prompt of this class.
-    pub(crate) fn on_content(&self, class: u8) {
+    pub(crate) fn on_content(&self, class: usize) {
         let now = clock::now();
         let mut state = self.line.lock();
         let took = now.since(self.sent);
-        state.admission.limit().on_content(usize::from(class), self.sent, took, self.at_work, now);
+        state.admission.limit().on_content(class, self.sent, took, self.at_work, now);
         state.tell();
     }
 

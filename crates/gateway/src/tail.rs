@@ -25,10 +25,9 @@ use crate::gateway::Setup;
 use crate::lines::Lines;
 use crate::stream::exchange::Call;
 
-/// Bytes of a prompt below which its class is the first; each further one is four times as long.
+/// Bytes of a prompt below which its class is the first; each further one is four times as long: up to about
+/// 1k, 4k, 16k and 64k tokens, and more.
 const CLASS_BYTES: usize = 4 * 1024;
-/// Classes of prompts: up to about 1k, 4k, 16k and 64k tokens, and more.
-const CLASSES: u8 = limit::CLASSES as u8;
 
 /// What is known of upstreams.
 #[derive(Default)]
@@ -46,7 +45,7 @@ struct Known {
 struct Class {
     route: Arc<str>,
     model: Arc<str>,
-    size: u8,
+    size: usize,
 }
 
 impl Tails {
@@ -229,9 +228,9 @@ impl<'a> Course<'a> {
 }
 
 /// The class of a prompt of so many bytes.
-pub(crate) fn class(bytes: usize) -> u8 {
-    let times = (bytes / CLASS_BYTES).checked_ilog(4).map_or(0, |log| log + 1);
-    u8::try_from(times).unwrap_or(u8::MAX).min(CLASSES - 1)
+pub(crate) fn class(bytes: usize) -> usize {
+    let times = (bytes / CLASS_BYTES).checked_ilog(4).map_or(0, |log| log as usize + 1);
+    times.min(limit::CLASSES - 1)
 }
 
 /// Up to a thousand, by chance; the middle where there is none to be had.

@@ -57,7 +57,7 @@ async fn timeline(world: &World, got: &Got) -> Value {
 }
 
 fn is_about(took: Duration, ms: u64) -> bool {
-    (took.as_millis() as i64 - ms as i64).abs() <= 20
+    took.abs_diff(Duration::from_millis(ms)) <= 20 * MS
 }
 
 const SHORT: &str = "ttft=100 itl=0 n=2";

@@ -292,24 +292,22 @@ mod tests {
     }
 
     /// Calls that are sent as soon as one ends, taking as long as `took_ms` says for so many at work. When the
-    /// last one was sent, in milliseconds.
-    fn feed(limit: &mut Limit, from_ms: u64, calls: u64, took_ms: impl Fn(f64) -> f64) -> u64 {
-        let mut now_ms = from_ms as f64;
+    /// last one was sent.
+    fn feed(limit: &mut Limit, from: Instant, calls: u64, took_ms: impl Fn(f64) -> f64) -> Instant {
+        let mut sent = from;
         for _ in 0..calls {
-            let at_work = f64::from(limit.calls());
-            let took_ms = took_ms(at_work);
-            now_ms += took_ms / at_work;
-            let (sent, took) = (at(now_ms as u64), Duration::from_secs_f64(took_ms / 1000.0));
+            let took = Duration::from_secs_f64(took_ms(f64::from(limit.calls())) / 1000.0);
+            sent = sent + took / limit.calls();
             limit.on_content(0, sent, took, limit.calls(), sent + took);
         }
-        now_ms as u64
+        sent
     }
 
     #[test]
     fn it_finds_out_how_many_places_there_are() {
         for places in [3.0, 32.0, 200.0] {
             let mut limit = Limit::new(Bounds::default());
-            feed(&mut limit, 0, 20_000, |at_work| 500.0 * (at_work / places).max(1.0));
+            feed(&mut limit, at(0), 20_000, |at_work| 500.0 * (at_work / places).max(1.0));
             let found = f64::from(limit.calls()) / places;
             // A few may wait, which beside three is much.
             assert!((0.8..1.8).contains(&found), "{} for {places}", limit.calls());
@@ -319,7 +317,7 @@ mod tests {
     #[test]
     fn an_upstream_that_is_slower_for_a_reason_of_its_own_keeps_its_limit() {
         let mut limit = Limit::new(Bounds::default());
-        let now = feed(&mut limit, 0, 5_000, |at_work| 500.0 * (at_work / 32.0).max(1.0));
+        let now = feed(&mut limit, at(0), 5_000, |at_work| 500.0 * (at_work / 32.0).max(1.0));
         let before = f64::from(limit.calls());
         feed(&mut limit, now, 5_000, |at_work| 2500.0 * (at_work / 32.0).max(1.0));
         let after = f64::from(limit.calls());
@@ -333,14 +331,14 @@ mod tests {
         assert_eq!(limit.calls(), 32);
         limit.on_overloaded(at(6), 34, at(11));
         assert_eq!(limit.calls(), 32, "it was sent before");
-        feed(&mut limit, 20, 100, |_| 500.0);
+        feed(&mut limit, at(20), 100, |_| 500.0);
         assert_eq!(limit.calls(), 32, "what was named is not exceeded soon");
     }
 
     #[test]
     fn a_fixed_limit_stays() {
         let mut limit = Limit::new(Bounds::fixed(7));
-        let now = feed(&mut limit, 0, 500, |_| 100.0);
+        let now = feed(&mut limit, at(0), 500, |_| 100.0);
         feed(&mut limit, now, 500, |_| 9000.0);
         limit.on_overloaded(at(1 << 40), 3, at(1 << 40));
         assert_eq!(limit.calls(), 7);
