@@ -39,7 +39,7 @@ pub struct Machine {
     /// Each row.
     pub row_ns: u64,
     /// Each row of a tile of 64, for every thousand cells up to the highest that is used. Where a step has fewer
-    /// rows each attends on its own: [`ALONE`] times as much, for every thousand cells of its sequence.
+    /// rows each attends on its own: three times as much, for every thousand cells of its sequence.
     pub row_over_1000_cells_ns: u64,
     /// Each token saved or loaded.
     pub moved_token_ns: u64,
