@@ -36,6 +36,8 @@ const WAIT: (f64, f64) = (1.0, 0.05);
 const FAR: f64 = 1.25;
 /// Windows after which it is looked up what is usual.
 const PROBE_WINDOWS: u32 = 60;
+/// How far a limit grows with each window until there is a first sign that it is too high.
+const SLOW_START: f64 = 0.5;
 /// Part of the limit that is left for that.
 const PROBE: f64 = 0.6;
 /// Windows for which a limit that the upstream has named by refusing is not exceeded.
@@ -74,7 +76,7 @@ pub struct Limit {
     usual: [Usual; CLASSES],
     window: Window,
     state: State,
-    /// Whether there was no sign yet that the limit is too high: then it doubles.
+    /// Whether there was no sign yet that the limit is too high: until then it grows fast.
     unseen: bool,
     /// What the upstream has refused to exceed, and for how many windows that counts.
     named: Option<(f64, u32)>,
@@ -247,7 +249,7 @@ impl Limit {
             self.state = State::Probe { before };
             self.set(before * PROBE, now);
         } else if wait < may_wait {
-            let step = if self.unseen { before } else { (before * WAIT.1).max(1.0) };
+            let step = if self.unseen { before * SLOW_START } else { (before * WAIT.1).max(1.0) };
             let most = self.named.map_or(f64::INFINITY, |(named, _)| named);
             self.set((before + step).min(most.max(before)), now);
         } else {
