@@ -278,7 +278,7 @@ fn main() {
     let most = |figure: usize| all.iter().map(|of| of[figure]).fold(0.0, f64::max);
     let least = |figure: usize| all.iter().map(|of| of[figure]).fold(f64::INFINITY, f64::min);
     println!(
-        "{{\"p99\":{:.3},\"goodput_lost\":{:.3},\"back_in_vain\":{:.3},\"refused\":{:.4},\"mix_lost\":{:.3}}}",
+        "{{\"p99_ratio\":{:.3},\"goodput_lost\":{:.3},\"back_in_vain\":{:.3},\"refused\":{:.4},\"mix_lost\":{:.3}}}",
         most(0),
         1.0 - least(1),
         1.0 - least(2),

@@ -243,7 +243,7 @@ const ROWS: &[Row] = &[
     ("hedge-fan-p99", "hedging: the same, p99", "hedge", "/fan_p99", "×", plain(Fold::Worst, 0.24)),
     ("hedge-slow-share", "hedging, everybody five times slower: copies of the next minute's calls, of 1", "hedge", "/slow_share", "", plain(Fold::Worst, 0.01)),
     ("hedge-slow-p99", "hedging: the same, p99 against without", "hedge", "/slow_p99", "×", plain(Fold::Worst, 1.0)),
-    ("limit-p99", "upstream of 32 places at three times its capacity, a learnt limit, simulated: p99 of who is taken, the line included, against an idle upstream's", "limit", "/p99", "×", plain(Fold::Worst, 1.5)),
+    ("limit-p99", "upstream of 32 places at three times its capacity, a learnt limit, simulated: p99 of who is taken, the line included, against an idle upstream's", "limit", "/p99_ratio", "×", plain(Fold::Worst, 1.5)),
     ("limit-goodput", "limit: the same, the part of its capacity that comes to nothing, of 1", "limit", "/goodput_lost", "", plain(Fold::Worst, 0.1)),
     ("limit-back", "limit: the same, those who come back exactly when told and are not taken, of 1", "limit", "/back_in_vain", "", plain(Fold::Worst, 0.1)),
     ("limit-mix", "limit: an upstream with room gets prompts sixteen times as long: what its limit falls by, of 1", "limit", "/mix_lost", "", plain(Fold::Worst, 0.0)),
