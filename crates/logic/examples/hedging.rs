@@ -8,9 +8,12 @@
 
 #![expect(clippy::print_stdout, clippy::cast_possible_truncation, reason = "it reports, on small numbers")]
 
+mod chance;
+
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use chance::{Chance, quantile};
 use firsttoken_logic::tail::budget::Budget;
 use firsttoken_logic::tail::hedge::{Hedger, Policy};
 use firsttoken_logic::time::Instant;
@@ -43,24 +46,6 @@ struct Shape {
 
 const PLAIN: Shape = Shape { sigma: 0.2, slow: 0.02, by: 10.0, drift: 1.0, together: 1, step: None };
 
-/// SplitMix64.
-struct Chance(u64);
-
-impl Chance {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-}
-
 /// A call: when it comes, and what its two copies take, s.
 #[derive(Clone, Copy)]
 struct Call {
@@ -71,12 +56,12 @@ struct Call {
 
 impl Shape {
     fn calls(&self, seed: u64, count: usize) -> Vec<Call> {
-        let mut chance = Chance(seed.wrapping_mul(0x1234_5678_9abc_def1));
+        let mut chance = Chance::new(seed);
         let mut at = 0.0;
         (0..count)
             .map(|call| {
                 if call % self.together == 0 {
-                    at -= (1.0 - chance.unit()).ln() / RATE * self.together as f64;
+                    at += chance.gap(RATE) * self.together as f64;
                 }
                 let phase = call as f64 / count as f64 * std::f64::consts::TAU * 2.0;
                 let stepped = self.step.filter(|(from, _)| call >= *from).map_or(1.0, |(_, by)| by);
@@ -180,12 +165,6 @@ fn fixed(calls: &[Call], delay: f64) -> Vec<f64> {
     let took =
         |call: &Call| if call.first <= delay { call.first } else { call.first.min(delay + call.second) };
     calls.iter().map(took).collect()
-}
-
-/// The part of a sample, sorted here.
-fn quantile(values: &mut [f64], q: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[((values.len() as f64 * q).ceil() as usize).clamp(1, values.len()) - 1]
 }
 
 fn share(of: &[bool]) -> f64 {

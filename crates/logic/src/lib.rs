@@ -19,6 +19,7 @@
 
 extern crate alloc;
 
+mod buckets;
 pub mod clocks;
 pub mod commit;
 pub mod engine;

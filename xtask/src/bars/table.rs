@@ -134,6 +134,7 @@ const GATEWAY: &[Scenario] = &[
     Scenario { name: "demo", load: Load::Demo },
     Scenario { name: "hedge", load: Load::Program(HEDGE) },
     Scenario { name: "limit", load: Load::Program(LIMIT) },
+    Scenario { name: "forecast", load: Load::Program(FORECAST) },
     Scenario { name: "relay-invariant", load: Load::Command(RELAY_INVARIANT) },
 ];
 
@@ -144,6 +145,10 @@ const HEDGE: &[&str] =
 /// A line before an upstream under three times its capacity, in virtual time.
 const LIMIT: &[&str] =
     &["run", "--quiet", "--release", "--package", "firsttoken-logic", "--example", "overload"];
+
+/// Forecasts and routing by them in virtual time, beside who knows the truth.
+const FORECAST: &[&str] =
+    &["run", "--quiet", "--release", "--package", "firsttoken-logic", "--example", "forecast"];
 
 /// Whole events through random splits, resets and disconnects, a million of them.
 const RELAY_INVARIANT: &[&str] = &[
@@ -248,6 +253,9 @@ const ROWS: &[Row] = &[
     ("limit-back", "limit: the same, those who come back exactly when told and are not taken, of 1", "limit", "/back_in_vain", "", plain(Fold::Worst, 0.1)),
     ("limit-mix", "limit: an upstream with room gets prompts sixteen times as long: what its limit falls by, of 1", "limit", "/mix_lost", "", plain(Fold::Worst, 0.0)),
     ("hedge-slow-losses", "hedging: the same, races that copies lose after that minute, of 1", "hedge", "/slow_losses", "", plain(Fold::Worst, 0.8)),
+    ("forecast-off", "forecast of p99 of TTFT, windows of 1,000 calls, load ×2 or ÷2 every five, simulated: windows more than 25 % off, of 1", "forecast", "/off", "", plain(Fold::Worst, 0.10)),
+    ("forecast-unknown", "forecast: the same, windows without one, of 1", "forecast", "/unknown", "", plain(Fold::Worst, 0.05)),
+    ("forecast-missed", "routing by forecast, three models, load changes and incidents, simulated: met budgets short of an oracle's, of 1", "forecast", "/missed", "", plain(Fold::Worst, 0.05)),
     ("relay-invariant", "relay invariant broken, in 1,000,000 events with random splits, resets and disconnects", "relay-invariant", "/broken", "", plain(Fold::Sum, 0.0)),
 ];
 

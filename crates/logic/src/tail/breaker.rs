@@ -57,17 +57,20 @@ pub const fn blames(failure: &Failure) -> bool {
 impl Breaker {
     /// Whether it may be asked now, where there are others. Who is told so and asks must tell how it went.
     pub fn allows(&mut self, now: Instant) -> bool {
+        let allowed = self.would_allow(now);
+        if let (true, State::Open { pause, .. } | State::Probing { pause, .. }) = (allowed, self.state) {
+            self.state = State::Probing { since: now, pause };
+        }
+        allowed
+    }
+
+    /// Whether it would be allowed: for who is yet to choose among several, and asks one of them.
+    #[must_use]
+    pub fn would_allow(&self, now: Instant) -> bool {
         match self.state {
             State::Closed => true,
-            State::Open { until, pause } if now >= until => {
-                self.state = State::Probing { since: now, pause };
-                true
-            }
-            State::Probing { since, pause } if now.since(since) >= PROBE => {
-                self.state = State::Probing { since: now, pause };
-                true
-            }
-            State::Open { .. } | State::Probing { .. } => false,
+            State::Open { until, .. } => now >= until,
+            State::Probing { since, .. } => now.since(since) >= PROBE,
         }
     }
 
@@ -118,7 +121,9 @@ mod tests {
         let mut breaker = Breaker::default();
         (0..FAILURES).for_each(|_| breaker.on_failure(at(0)));
         assert!(!breaker.allows(at(999)));
-        assert!(breaker.allows(at(1000)) && !breaker.allows(at(1001)), "one probe at a time");
+        assert!(breaker.would_allow(at(1000)) && breaker.would_allow(at(1000)), "to ask is not to probe");
+        assert!(breaker.allows(at(1000)) && !breaker.would_allow(at(1001)), "one probe at a time");
+        assert!(!breaker.allows(at(1001)));
         breaker.on_failure(at(1100));
         assert!(!breaker.allows(at(3099)) && breaker.allows(at(3100)), "the pause has doubled");
         breaker.on_success();

@@ -2,14 +2,16 @@
 //!
 //! Buckets are log-linear over microseconds, sixteen to an octave, and a quantile lies within its bucket by
 //! interpolation: exact to a few percent at most, which [`crate::sketch`] with its four is not. Each new
-//! sample weighs a little more than the one before, so that the last [`WINDOW`] of them count and what
-//! lies further back fades.
+//! sample weighs a little more than the one before, so that the last of them count ([`WINDOW`], unless it is told
+//! otherwise) and what lies further back fades.
 //!
 //! Invariant: a quantile never falls when its share rises, and is `None` only before the first sample.
 
 use core::time::Duration;
 
-/// Samples that count; older ones fade.
+use crate::buckets;
+
+/// Samples that count unless said otherwise; older ones fade.
 pub const WINDOW: f32 = 1_000.0;
 /// Buckets to an octave, as a power of two.
 const SUB_BITS: u32 = 4;
@@ -23,6 +25,7 @@ const WEIGHT_MAX: f32 = 1e4;
 pub struct Live {
     weights: [f32; BUCKETS],
     total: f32,
+    window: f32,
     /// Of the next sample.
     weight: f32,
     count: u64,
@@ -30,21 +33,43 @@ pub struct Live {
 
 impl Default for Live {
     fn default() -> Self {
-        Self { weights: [0.0; BUCKETS], total: 0.0, weight: 1.0, count: 0 }
+        Self::new(WINDOW)
     }
 }
 
 impl Live {
+    /// No samples yet; the last `window` will count.
+    #[must_use]
+    pub const fn new(window: f32) -> Self {
+        Self { weights: [0.0; BUCKETS], total: 0.0, window, weight: 1.0, count: 0 }
+    }
+
     /// Something took so long.
     pub fn record(&mut self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.weights[bucket_of(us)] += self.weight;
         self.total += self.weight;
         self.count += 1;
-        self.weight *= 1.0 + 1.0 / WINDOW;
-        if self.weight > WEIGHT_MAX {
-            let by = 1.0 / self.weight;
-            self.weights.iter_mut().for_each(|weight| *weight *= by);
+        self.weight_next(self.weight * (1.0 + 1.0 / self.window));
+    }
+
+    /// What is known shall count for no more than so many samples beside those that come.
+    pub fn fade(&mut self, samples_max: f32) {
+        if self.evidence() > samples_max {
+            self.weight_next(self.total / samples_max.max(f32::MIN_POSITIVE));
+        }
+    }
+
+    /// Samples that what is known counts for beside the next one: at most about the window.
+    #[must_use]
+    pub fn evidence(&self) -> f32 {
+        self.total / self.weight
+    }
+
+    fn weight_next(&mut self, weight: f32) {
+        self.weight = weight;
+        if weight > WEIGHT_MAX {
+            self.weights.iter_mut().for_each(|other| *other /= weight);
             self.total = self.weights.iter().sum();
             self.weight = 1.0;
         }
@@ -92,27 +117,15 @@ fn micros(us: f32) -> Duration {
     Duration::from_secs_f64(f64::from(us) / 1e6)
 }
 
-/// The bucket that holds `us`.
-const fn bucket_of(us: u64) -> usize {
-    if us < 1 << SUB_BITS {
-        #[expect(clippy::cast_possible_truncation, reason = "below 16")]
-        return us as usize;
-    }
-    let octave = 63 - us.leading_zeros();
-    let sub = (us >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
-    let index = (((octave - SUB_BITS + 1) << SUB_BITS) as usize) + sub as usize;
-    if index < BUCKETS { index } else { BUCKETS - 1 }
+/// The bucket that holds `us`; what takes longer than all of them lies in the last.
+fn bucket_of(us: u64) -> usize {
+    buckets::bucket_of::<SUB_BITS>(us).min(BUCKETS - 1)
 }
 
 /// First microsecond of a bucket, and the first one above it.
 fn bounds_us(bucket: usize) -> (f32, f32) {
-    let first = |bucket: usize| {
-        let octave = (bucket >> SUB_BITS).saturating_sub(1);
-        let sub = if bucket < 1 << SUB_BITS { bucket } else { (1 << SUB_BITS) + bucket % (1 << SUB_BITS) };
-        #[expect(clippy::cast_precision_loss, reason = "a few of them are wide")]
-        let us = ((sub as u64) << octave) as f32;
-        us
-    };
+    #[expect(clippy::cast_precision_loss, reason = "a few of them are wide")]
+    let first = |bucket: usize| buckets::first_of::<SUB_BITS>(bucket) as f32;
     (first(bucket), first(bucket + 1))
 }
 
@@ -121,17 +134,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn buckets_tile_the_line() {
-        for us in (0..5000_u64).chain([1 << 20, (1 << 20) + 1, 1 << 31]) {
-            let (from, to) = bounds_us(bucket_of(us));
-            #[expect(clippy::cast_precision_loss, reason = "small")]
-            let us = us as f32;
-            assert!(from <= us && us < to, "{us} in {from}..{to}");
-        }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-    }
 
     #[test]
     fn quantiles_are_close_and_shares_are_their_inverse() {
@@ -154,7 +156,22 @@ mod tests {
         assert!(live.quantile(0.9).is_some_and(|took| took < Duration::from_millis(11)));
         (0..40_000).for_each(|_| live.record(Duration::from_millis(50)));
         assert_eq!(live.count(), 46_000);
+        live.record(Duration::MAX);
+        assert!(live.quantile(1.0) > Some(Duration::from_secs(4_000)), "the last bucket has no end");
         assert!((live.share_above(Duration::from_millis(20)) - 1.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn what_is_faded_counts_for_as_much_as_was_said() {
+        let mut live = Live::new(4_000.0);
+        (0..20_000).for_each(|_| live.record(Duration::from_millis(10)));
+        assert!((live.evidence() / 4_000.0 - 1.0).abs() < 0.01, "{}", live.evidence());
+        live.fade(100.0);
+        assert!((live.evidence() - 100.0).abs() < 0.1);
+        (0..100).for_each(|_| live.record(Duration::from_millis(100)));
+        assert!((live.share_above(Duration::from_millis(50)) - 0.5).abs() < 0.02);
+        live.fade(1e9);
+        assert!(live.evidence() > 190.0, "it never gains by it");
     }
 
     proptest! {
