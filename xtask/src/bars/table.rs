@@ -256,6 +256,7 @@ const ROWS: &[Row] = &[
     ("forecast-off", "forecast of p99 of TTFT, windows of 1,000 calls, load ×2 or ÷2 every five, simulated: windows more than 25 % off, of 1", "forecast", "/off", "", plain(Fold::Worst, 0.10)),
     ("forecast-unknown", "forecast: the same, windows without one, of 1", "forecast", "/unknown", "", plain(Fold::Worst, 0.05)),
     ("forecast-missed", "routing by forecast, three models, load changes and incidents, simulated: met budgets short of an oracle's, of 1", "forecast", "/missed", "", plain(Fold::Worst, 0.05)),
+    ("forecast-quality", "routing: the same, quality of the models chosen short of an oracle's, of 1", "forecast", "/quality_lost", "", plain(Fold::Worst, 0.05)),
     ("relay-invariant", "relay invariant broken, in 1,000,000 events with random splits, resets and disconnects", "relay-invariant", "/broken", "", plain(Fold::Sum, 0.0)),
 ];
 

@@ -260,12 +260,12 @@ pub(crate) fn report() -> String {
     let [poor, fair, slow, failed] =
         until_used.map(|mut all| format!("[{},{}]", quantile(&mut all, 0.5), quantile(&mut all, 1.0)));
     format!(
-        "\"met\":{:.4},\"met_oracle\":{:.4},\"missed\":{:.4},\"quality\":{:.4},\"explored\":{:.4},\"agreed\":{:.4},\
+        "\"met\":{:.4},\"met_oracle\":{:.4},\"missed\":{:.4},\"quality_lost\":{:.4},\"explored\":{:.4},\"agreed\":{:.4},\
          \"calls_until_found\":[{poor},{fair}],\"calls_after_slow\":{slow},\"calls_after_failed\":{failed}",
         met[0] / calls,
         met[1] / calls,
         1.0 - met[0] / met[1],
-        quality[0] / quality[1],
+        1.0 - quality[0] / quality[1],
         explored / calls,
         agreed / calls,
     )
